@@ -61,6 +61,7 @@ static const setting all_settings[] = {
     {"v_in_k", FA2I_FIELD_v_in_k, 1, NOTHING, FORWARD},
     {"fast_sums", FA2I_FIELD_sums, FA2_SUMS_FAST, NOTHING, FORWARD},
     {"int8_scores", FA2I_FIELD_scores, FA2_SCORES_INT8, NOTHING, FORWARD},
+    {"int8_cache", FA2I_FIELD_kv, FA2_KV_INT8, NOTHING, FORWARD},
     {"beyond_256", FA2I_FIELD_head_dim, 0, NOTHING, FORWARD},
     {"deterministic", FA2I_FIELD_deterministic, 1, NOTHING, BACKWARD | BACKWARD_SM90},
 };
@@ -123,11 +124,13 @@ static const columns beyond_256 = {{264, 320, 384}, {576, 320, 384}, {512, 312, 
 static const columns backward_sm90 = {.all = {64, 96, 40}};
 static const columns latent = {.of_more = {576, 384, 320}, .fewer = {512, 128, 256}};
 
+/* Rows of K and V in 8 bits are multiples of 16. */
 static void put_columns(const columns *c, bool fewer, size_t turn, fa2_problem *problem)
 {
     const size_t at = turn % PAIRS_TURNS;
-    problem->head_dim = fewer ? c->of_more[at] : c->all[at];
-    problem->head_dim_v = fewer ? c->fewer[at] : 0;
+    const int32_t unit = problem->kv == FA2_KV_DTYPE ? 8 : 16;
+    problem->head_dim = ((fewer ? c->of_more[at] : c->all[at]) + unit - 1) / unit * unit;
+    problem->head_dim_v = fewer ? (c->fewer[at] + unit - 1) / unit * unit : 0;
 }
 
 static void put_rotary(fa2_problem *problem)

@@ -273,6 +273,7 @@ static void test_problem_check(void)
          "window_left and window_right say how far it reaches"},
         {offsetof(fa2_problem, sums), 2, "sums is 2; it must be one of 0 (fp32), 1 (fast)"},
         {offsetof(fa2_problem, scores), -1, "scores is -1; it must be one of 0 (exact), 1 (int8)"},
+        {offsetof(fa2_problem, kv), 3, "kv is 3; it must be one of 0 (dtype), 1 (int8), 2 (fp8)"},
         {offsetof(fa2_problem, reserved[0]), 1, "reserved[0] is 1"},
     };
     CHECK_EQ(fa2i_problem_check(&good), FA2_OK);
@@ -302,6 +303,34 @@ static void test_problem_check(void)
     wide.scores = FA2_SCORES_INT8;
     CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "scores is int8; the operation backward has no scores");
+}
+
+/* K and V in 8 bits: whole chunks of 16 columns, and neither new keys nor V in K. */
+static void test_kv(void)
+{
+    fa2_problem cache = good;
+    cache.kv = FA2_KV_INT8;
+    CHECK_EQ(fa2i_problem_check(&cache), FA2_OK);
+    cache.append = 1;
+    CHECK_EQ(fa2i_problem_check(&cache), FA2_E_UNSUPPORTED);
+    CHECK_STR(fa2_last_message(), "append is 1; it must be 0 where kv is int8");
+    cache.append = 0;
+    cache.v_in_k = 1;
+    cache.kv = FA2_KV_FP8;
+    CHECK_EQ(fa2i_problem_check(&cache), FA2_E_UNSUPPORTED);
+    CHECK_STR(fa2_last_message(), "v_in_k is 1; it must be 0 where kv is fp8");
+    cache.v_in_k = 0;
+    cache.head_dim_v = 40;
+    CHECK_EQ(fa2i_problem_check(&cache), FA2_E_UNSUPPORTED);
+    CHECK_STR(fa2_last_message(), "head_dim_v is 40; it must be a multiple of 16, at most 256, where kv is fp8");
+    cache.head_dim_v = 0;
+    cache.head_dim = 272;
+    CHECK_EQ(fa2i_problem_check(&cache), FA2_E_UNSUPPORTED);
+    CHECK_STR(fa2_last_message(), "head_dim is 272; it must be a multiple of 16, at most 256, where kv is fp8");
+    cache.head_dim = 64;
+    cache.op = FA2_OP_BACKWARD;
+    CHECK_EQ(fa2i_problem_check(&cache), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "kv is fp8; the operation backward has no kv");
 }
 
 /* At most 2^29 packed rows, given as a total or as batch times the longest length. */
@@ -382,6 +411,7 @@ int main(void)
     test_text();
     test_text_out_of_memory();
     test_problem_check();
+    test_kv();
     test_totals();
     test_problem_text();
     test_names();

@@ -339,8 +339,42 @@ static void test_fewer_values(void)
     CHECK_CONTAINS(fa2_last_message(), "head_dim_v is 72; it must be below head_dim (64), or 0");
 }
 
+/* K and V in 8 bits: scales for their rows, and strides of whole chunks of 16 bytes. */
+static void test_kv(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    with.kv = FA2_KV_INT8;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "k_scale.data is NULL, but problem.kv is int8");
+    args.k_scale = (fa2_kv_scales){(const float *)0x5000000, problem.heads_kv * problem.seq_k, problem.heads_kv, 1};
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v_scale.data is NULL, but problem.kv is int8");
+    args.v_scale = args.k_scale;
+    check_good(&with, &args);
+    args.v_scale.stride_batch = args.v_scale.stride_seq = 0; /* shared */
+    check_good(&with, &args);
+    args.v_scale.stride_seq = -1;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v_scale.stride_seq is -1; with an extent of");
+    args.v_scale.stride_seq = 0;
+    args.v_scale.data = (const float *)0x5000002;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v_scale.data is 0x5000002; it must be a multiple of 4");
+    args.v_scale.data = (const float *)0x5000000;
+    args.k.stride_seq += 8;
+    check_good(&problem, &args);
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "it must be a multiple of 16 elements");
+    args.k.stride_seq -= 8;
+    args.lse = (float *)0x5000008;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "lse shares memory with k_scale");
+}
+
 int main(void)
 {
+    test_kv();
     test_lengths();
     test_varlen();
     test_paged();

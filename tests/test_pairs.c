@@ -10,6 +10,11 @@ static const char *const refused[][2] = {
     {"varlen", "leftpad"},
     {"varlen", "cache_rows"},
     {"paged", "cache_rows"},
+    {"append", "int8_cache"},
+    {"rotary_halves", "int8_cache"},
+    {"rotary_interleaved", "int8_cache"},
+    {"v_in_k", "int8_cache"},
+    {"int8_cache", "beyond_256"},
 };
 enum { REFUSED = sizeof refused / sizeof *refused };
 

@@ -2,6 +2,8 @@
 --
 -- If a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cuh). Each multiplies every
 -- parts-th 16 columns of Q and K. Then all add their parts of S. Each computes every parts-th 16 columns of O.
+local kv8 = require("features.kv8")
+
 local M = {}
 
 -- The most columns for which one warp has whole rows.
@@ -42,9 +44,10 @@ function M.of_problem(problem)
    return problem.head_dim_v > 0 and problem.head_dim_v or problem.head_dim
 end
 
--- Returns the columns of K and V that are read for a key.
-function M.of_key(problem)
-   return problem.head_dim + (problem.v_in_k == 1 and 0 or M.of_problem(problem))
+-- Returns the bytes of K and V that are read for a key.
+function M.key_bytes(problem)
+   local count = problem.head_dim + (problem.v_in_k == 1 and 0 or M.of_problem(problem))
+   return count * kv8.element_bytes(problem) + kv8.key_scales(problem)
 end
 
 -- Returns the columns in shared memory: whole k16 steps, and equally many for each of the warps that divide them.

@@ -18,6 +18,8 @@ M.axis = {
          return nil, "V in K has 16 bits"
       elseif path.register_staging and (v.d > 224 or v.d > 128 and v.kstages > 1) then
          return nil, "such rows spill when tiles pass through registers" -- 24 to 48 bytes at D = 192 and 256
+      elseif v.kv ~= "dtype" then
+         return nil, "K is in 8 bits already"
       elseif v.append == 1 then
          return nil, "append has no step that rounds K"
       end

@@ -13,6 +13,7 @@ local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cache = require("features.cache")
 local dropout = require("features.dropout")
+local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
 local sinks = require("features.sinks")
@@ -20,7 +21,7 @@ local sinks = require("features.sinks")
 -- In the order of texts.
 M.all = {
    alibi, sinks, bias, dropout, lengths, lengths.packed, paged, cache, cache.rows,
-   append, append.rotary, append.rotary_dim,
+   append, append.rotary, append.rotary_dim, kv8,
 }
 
 -- Returns the axes of an operation's features.
@@ -118,7 +119,7 @@ function M.names(v, op)
    return {
       has = has, window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
       interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
-      dbias = has_gradient,
+      dbias = has_gradient, kv_type = kv8.type_of(v),
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,
       features = count > 0, score_params = count > 0 or has.softcap or v.window ~= 0,

@@ -14,6 +14,8 @@ M.pv = {
    when = function(v, path)
       if v.pv == "fp32" then
          return true
+      elseif v.kv ~= "dtype" then
+         return nil, "the sums of V in 8 bits are fp32"
       elseif v.sums == "fp32" then
          return nil, "the problem does not permit fp16 sums"
       elseif path.k8 and v.bc > 64 then
@@ -26,6 +28,9 @@ M.pv = {
 -- The growth of a maximum, in log2, up to which O is not rescaled. fp16 sums are finite while |V| is at most
 -- 65504 / (keys of a tile * 2^growth). 2 allows |V| = 127 with tiles of 128 keys; fa2.h states it.
 local growth = {fp32 = 8, fp16 = 2}
+
+-- The same with V in 8 bits and P in fp16, which is multiplied by scales (templates/forward/kv8_values.cuh).
+local growth_kv8 = 4
 
 -- Returns the registers that ptxas takes in addition, because it loads V early. Measured with two row tiles per warp,
 -- sm_80 and sm_86, D = 64 and 128: with 204 registers alive without these, one of 5 kernels spills; with 212 and more,
@@ -42,7 +47,8 @@ end
 -- Returns what templates see of a variant.
 function M.names(v)
    local pv = v.pv or "fp32"
-   return {pv_fp16 = pv == "fp16", lazy_rescale = growth[pv]}
+   local scaled = v.kv ~= nil and v.kv ~= "dtype" and v.dtype == "fp16"
+   return {pv_fp16 = pv == "fp16", lazy_rescale = scaled and growth_kv8 or growth[pv]}
 end
 
 return M

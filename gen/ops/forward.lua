@@ -21,6 +21,7 @@ local families = require("core.family")
 local features = require("features.list")
 local int8 = require("features.int8")
 local kinds = require("ops.kinds")
+local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
 local precision = require("features.precision")
@@ -57,16 +58,24 @@ local function padded(v)
    return columns.padded(v.d, v), columns.padded(columns.of(v), v)
 end
 
+-- The same of rows of K and V as they lie there, as numbers of 16 bits.
+local function columns_in_smem(v)
+   local d_pad, dv_pad = padded(v)
+   return int8.key_columns(v, kv8.row_columns(v, v.d, d_pad)), kv8.row_columns(v, columns.of(v), dv_pad)
+end
+
 -- Returns bytes of shared memory; the templates assert the same sum. With q=reg, Q passes once through the place of the
 -- V tiles. If warps divide columns, each has a place for its S. If keys are divided, the teams' rows of O replace the
 -- tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a sum.
 local function smem_bytes(v)
-   local d_pad, dv_pad = padded(v)
+   local d_pad = padded(v)
+   local k_columns, v_columns = columns_in_smem(v)
    local padding = v.layout == "pad" and 8 or 0
-   local q = v.br * (d_pad + padding)
-   local k = team_count(v) * v.kstages * v.bc * (int8.key_columns(v, d_pad) + padding)
-   local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * v.bc * (dv_pad + padding)
-   local tiles = 2 * (v.q == "reg" and k + math.max(values, q) or q + k + values)
+   local q = 2 * v.br * (d_pad + padding)
+   local scales = kv8.scale_bytes(v)
+   local k = team_count(v) * v.kstages * (2 * v.bc * (k_columns + padding) + scales)
+   local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * (2 * v.bc * (v_columns + padding) + scales)
+   local tiles = v.q == "reg" and k + math.max(values, q) or q + k + values
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
    local o_bytes = 4 * columns.of(v)
    local merged_row = o_bytes + (160 - o_bytes % 128) % 128 + 8
@@ -102,7 +111,8 @@ local function live_registers(v, path)
    end
    local staged = 0
    if path.register_staging then
-      staged = staged_registers(v, int8.key_columns(v, d_pad)) + (v.v_in_k == 1 and 0 or staged_registers(v, dv_pad))
+      local k_columns, v_columns = columns_in_smem(v)
+      staged = staged_registers(v, k_columns) + (v.v_in_k == 1 and 0 or staged_registers(v, v_columns))
    end
    local addresses = v.fill == "spread" and 8 or 0
    return wm * dv_pad // (2 * v.parts) + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
@@ -148,11 +158,12 @@ local function find_facts(v, path, registers)
    local live = live_registers(v, path)
    local pipeline = pipelines[v.kstages .. "," .. v.vstages]
    local d_pad, dv_pad = padded(v)
+   local k_pad, v_pad = columns_in_smem(v)
    -- A thread of a block with more than eight warps has fewer than 255 registers.
    local most = math.min(255, 65536 // (32 * v.warps))
    local may_spill = registers == 0 or registers >= most
    return {
-      warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, k_pad = int8.key_columns(v, d_pad), parts = v.parts,
+      warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, k_pad = k_pad, v_pad = v_pad, parts = v.parts,
       smem_bytes = smem_bytes(v), k8 = path.k8,
       registers = registers > 0 and registers or math.min(live + free_registers, most), live = live,
       spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,

@@ -3,6 +3,7 @@
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local int8 = require("features.int8")
+local kv8 = require("features.kv8")
 local precision = require("features.precision")
 
 local M = {splits = false, names = {}}
@@ -52,7 +53,7 @@ M.axes = {
    {name = "kstages", values = {1, 2, 3}},
    {name = "vstages", values = {1, 2, 3}, when = is_pipeline},
    {name = "layout", values = {"swizzle", "pad"}},
-   {name = "q", values = {"smem", "reg"}},
+   kv8.q_axis,
    {name = "fill", values = {"whole", "spread"}, when = may_spread, default = "whole"},
    int8.axis,
    precision.pv,

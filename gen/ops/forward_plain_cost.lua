@@ -144,7 +144,7 @@ end
 
 -- Returns the clocks for which a block keeps each unit of its SM busy, for one tile of each of its teams.
 local function unit_clocks(variant, facts, arch)
-   local bc, d, dv, parts = variant.bc, facts.k_pad, facts.dv_pad, facts.parts
+   local bc, d, dv, parts = variant.bc, facts.k_pad, facts.v_pad, facts.parts
    local rows = variant.br * facts.teams
    local scores, row_bytes = rows * bc, 2 * (d + dv)
    local filled = variant.v_in_k == 1 and d / (d + dv) or 1 -- share of the columns that are copied
@@ -159,7 +159,7 @@ local function unit_clocks(variant, facts, arch)
       smem = smem + 4 * scores * parts * parts
    end
    local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score
-   local fp32 = scores * parts * fp32_per_score + (fit.rescaled + facts.fp32_per_sum) * rows * dv
+   local fp32 = scores * parts * fp32_per_score + (fit.rescaled + facts.fp32_per_sum) * rows * facts.dv_pad
    return {
       tensor_clocks(variant, facts, arch, scores),
       smem / arch.smem_rate,
@@ -205,7 +205,7 @@ end
 -- Returns these clocks for a tile of K and a tile of V.
 function M.copy_clocks(variant, facts)
    local clocks = copy_clocks(variant, facts, facts.k_pad)
-   return variant.v_in_k == 1 and clocks or clocks + copy_clocks(variant, facts, facts.dv_pad)
+   return variant.v_in_k == 1 and clocks or clocks + copy_clocks(variant, facts, facts.v_pad)
 end
 
 -- Returns the clocks in which `blocks` blocks on an SM do one tile each.
@@ -268,14 +268,14 @@ end
 --   rows_q     bytes of a column of all rows of Q or O
 --   rows_k     bytes of a column of all rows of K or V that are seen
 --   both       columns of Q and O together
---   of_key     share of these that are the columns of K and V that are read for a key
+--   of_key     share of their bytes that are the bytes of K and V that are read for a key
 --   visited    results of count_tiles by tile size
 local sizes_of = M.of_problem(function(problem)
    local both = problem.head_dim + columns.of_problem(problem)
    return {
       rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q,
       rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem),
-      both = both, of_key = columns.of_key(problem) / both, visited = {},
+      both = both, of_key = columns.key_bytes(problem) / (2 * both), visited = {},
    }
 end)
 

@@ -4,6 +4,7 @@
 -- axes mean.
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_cost")
+local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 
 -- combine_rows: rows of a block of the combine step, one warp for each. max_splits: the weights for which a warp has
@@ -57,7 +58,7 @@ M.axes = {
    {name = "vstages", values = {1, 2, 3}, when = is_pipeline},
    M.waves,
    {name = "layout", values = {"swizzle"}},
-   {name = "q", values = {"smem", "reg"}},
+   kv8.q_axis,
 }
 
 M.selection = {

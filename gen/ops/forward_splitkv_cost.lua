@@ -94,7 +94,7 @@ end
 --   visible    keys that the mean row sees / keys that the last row sees
 -- With or without a causal mask, the last row sees all keys. Under a window, all rows see about as many.
 local sizes_of = cost.of_problem(function(problem)
-   local of_key, columns_v = 2 * columns.of_key(problem), columns.of_problem(problem)
+   local of_key, columns_v = columns.key_bytes(problem), columns.of_problem(problem)
    local rows = problem.batch * problem.heads_q * problem.seq_q
    return {
       of_key = of_key, queries = 2 * (problem.head_dim + columns_v) * rows, part = 8 * rows * columns_v,

@@ -47,7 +47,8 @@ _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIE
                "every member but the reserved ones is a line of problem.def");
 _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
                    sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t) &&
-                   sizeof(fa2_sums) == sizeof(int32_t) && sizeof(fa2_scores) == sizeof(int32_t),
+                   sizeof(fa2_sums) == sizeof(int32_t) && sizeof(fa2_scores) == sizeof(int32_t) &&
+                   sizeof(fa2_kv) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {[FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
@@ -64,6 +65,7 @@ static const char *const rotary_words[] = {
     [FA2_ROTARY_NONE] = "none", [FA2_ROTARY_HALVES] = "halves", [FA2_ROTARY_INTERLEAVED] = "interleaved"};
 static const char *const sums_words[] = {[FA2_SUMS_FP32] = "fp32", [FA2_SUMS_FAST] = "fast"};
 static const char *const scores_words[] = {[FA2_SCORES_EXACT] = "exact", [FA2_SCORES_INT8] = "int8"};
+static const char *const kv_words[] = {[FA2_KV_DTYPE] = "dtype", [FA2_KV_INT8] = "int8", [FA2_KV_FP8] = "fp8"};
 
 static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
                                            [FA2_WINDOW_SLIDING] = "sliding",
@@ -86,6 +88,8 @@ static const char *const *words_of(fa2i_field_type type)
         return sums_words;
     case FA2I_TYPE_SCORES:
         return scores_words;
+    case FA2I_TYPE_KV:
+        return kv_words;
     case FA2I_TYPE_INT:
         return NULL;
     }

@@ -35,7 +35,8 @@ typedef enum fa2i_field_type {
     FA2I_TYPE_BIAS,
     FA2I_TYPE_ROTARY,
     FA2I_TYPE_SUMS,
-    FA2I_TYPE_SCORES
+    FA2I_TYPE_SCORES,
+    FA2I_TYPE_KV
 } fa2i_field_type;
 
 /* The meaning of a text without the field. */
@@ -103,6 +104,12 @@ static inline int32_t fa2i_key_columns(const fa2_problem *problem)
 {
     const int32_t columns_v = problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
     return problem->head_dim + (problem->v_in_k ? 0 : columns_v);
+}
+
+/* Returns the bytes of an element of K and V. */
+static inline int32_t fa2i_key_bytes(const fa2_problem *problem)
+{
+    return problem->kv == FA2_KV_DTYPE ? 2 : 1;
 }
 
 /* Returns the columns of V and O. */

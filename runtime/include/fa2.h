@@ -250,6 +250,25 @@ typedef enum fa2_scores {
  * - Backward has no such field. Compute it with the exact LSE of fa2_forward or with this one. It multiplies 16-bit
  *   elements, as if forward had not rounded. */
 
+/* The type of K and V in memory.
+ *
+ * In 8 bits, each row of a head, which is a token, has a scale in fp32, for K and for V: args.k_scale, args.v_scale. An
+ * element counts as its number times the scale of its row. Q, O and dtype stay what they are, and no element of Q is
+ * rounded.
+ *   - FA2_KV_INT8: integers from -128 to 127 (int8_t).
+ *   - FA2_KV_FP8: e4m3 numbers, up to 448 in magnitude. The bytes 0x7f and 0xff, which mean NaN, count as 480 and -480.
+ *     int8 is more exact at the same size if each row has its own scale, and takes fewer instructions.
+ *   - head_dim and head_dim_v are multiples of 16, and head_dim is at most 256. There is no v_in_k and no append.
+ *   - Strides of K and V are multiples of 16 elements.
+ *   - A scale that is 0 makes the row 0. An infinite or NaN scale of a row makes the queries NaN that see the row, and
+ *     may make others NaN that see a key in the same 128 keys. A negative scale is a number like others.
+ *   - With fp16, elements of V are at most 65504 in magnitude, and rows of V without an element above 2^-9 lose bits. */
+typedef enum fa2_kv {
+    FA2_KV_DTYPE = 0, /* dtype, as Q and O */
+    FA2_KV_INT8 = 1,
+    FA2_KV_FP8 = 2
+} fa2_kv;
+
 /* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
  * so that every kernel can be launched: fewer than 2^33 rows in all.
  *
@@ -310,7 +329,8 @@ typedef struct fa2_problem {
                             * once. args.v and args.append.v are not read. Else 0 */
     fa2_sums sums;         /* forward. FAST permits fp16 sums in P V. Else FP32 */
     fa2_scores scores;     /* forward. INT8 permits 8-bit integers in Q K^T. Else EXACT */
-    int32_t reserved[15];  /* 0. Fields that come later take their places, so that the size stays the same */
+    fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments */
+    int32_t reserved[14];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */
@@ -324,6 +344,18 @@ typedef struct fa2_tensor {
     int64_t stride_seq;
     int64_t stride_head;
 } fa2_tensor;
+
+/* The scales of the rows of K or of V in 8 bits, fp32, on the device. The scale of the row that belongs to key j of head
+ * h in batch b is number b * stride_batch + j * stride_seq + h * stride_head. Batches and rows are those of K: pages and
+ * their rows if K is paged, rows of the cache if the problem has cache_rows, batch 0 for packed sequences. Strides count
+ * elements and are not negative. A stride of 0 shares scales: with two of them a head has one scale for all rows.
+ * Fastest: stride_seq is 1. */
+typedef struct fa2_kv_scales {
+    const float *data; /* 4-byte aligned */
+    int64_t stride_batch;
+    int64_t stride_seq;
+    int64_t stride_head;
+} fa2_kv_scales;
 
 /* The slopes of ALiBi, fp32, on the device. slopes[b * stride_batch + h] belongs to head h of batch b. */
 typedef struct fa2_alibi {
@@ -484,6 +516,9 @@ typedef struct fa2_forward_args {
      * query i has the position of new key i. Else all queries have the position of new key 0. Positions beyond the
      * tables count as their last row. Q in memory stays as it is. With v_in_k, V is made of the rotated keys. */
     fa2_rotary_tables rotary;
+
+    /* problem.kv in 8 bits. Scales of rows that no sequence has may be anything. */
+    fa2_kv_scales k_scale, v_scale;
 } fa2_forward_args;
 
 /* The arguments of fa2_backward. The rules of fa2_forward_args for shared memory hold here, too.

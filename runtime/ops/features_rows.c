@@ -25,8 +25,9 @@ static bool count_steps(const fa2_problem *p, const fa2_tensor *tensor, int32_t 
         elems = 1; /* a single row */
     ret_steps[0] = (uint32_t)(page / elems);
     ret_steps[1] = (uint32_t)(row / elems);
-    ret_steps[2] = (uint32_t)(elems * 2);
-    return elems * 2 <= UINT32_MAX && (page * last_page + row * last_row) / elems <= UINT32_MAX;
+    const int64_t bytes = elems * fa2i_key_bytes(p);
+    ret_steps[2] = (uint32_t)bytes;
+    return bytes <= UINT32_MAX && (page * last_page + row * last_row) / elems <= UINT32_MAX;
 }
 
 static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_tensor *tensor, int32_t pages)

@@ -214,12 +214,13 @@ int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
     return problem->seq_k - clamp(position - fa2i_window_left(problem), 0, problem->seq_k);
 }
 
-/* Counts Q, O, and the keys and values that any query sees. */
+/* Counts Q, O, and the keys and values that any query sees, with their scales. */
 static double bytes(const fa2_problem *p)
 {
     const double queries = (double)p->batch * p->heads_q * p->seq_q;
     const double keys = (double)p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
-    return (queries * columns(p) + keys * fa2i_key_columns(p)) * sizeof(uint16_t);
+    const double scales = p->kv == FA2_KV_DTYPE ? 0 : 2 * sizeof(float);
+    return queries * columns(p) * sizeof(uint16_t) + keys * (fa2i_key_columns(p) * fa2i_key_bytes(p) + scales);
 }
 
 double fa2i_forward_bytes(const fa2_problem *problem)

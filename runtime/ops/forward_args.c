@@ -27,14 +27,15 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
     } else if (p->cache_rows) {
         of_key[0] = args->cache_row_count > 0 ? args->cache_row_count : 1; /* checked with the rows */
     }
+    const int32_t key_bytes = fa2i_key_bytes(p);
     const char *writer = p->append ? "append" : NULL;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, NULL, &m->q));
-    FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, writer, &m->k));
+    FA2_TRY(fa2i_memory_of_elements("k", &args->k, of_key, p->head_dim, key_bytes, writer, &m->k));
     if (p->v_in_k)
         m->v = m->k;
     else
-        FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, fa2i_head_dim_v(p), writer, &m->v));
+        FA2_TRY(fa2i_memory_of_elements("v", &args->v, of_key, fa2i_head_dim_v(p), key_bytes, writer, &m->v));
     FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, fa2i_head_dim_v(p), "forward", &m->o));
 done:
     return st;

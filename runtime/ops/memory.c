@@ -17,8 +17,6 @@
 
 enum {
     ROW_ALIGN_BYTES = 16,
-    ROW_ALIGN_ELEMS = 8,
-    ELEM_BYTES = 2,
     DIMENSIONS = 3,
     PLACES_DIMENSIONS = 4,
     PATIENCE = 10000 /* steps of a search; nested strides need about ten */
@@ -174,15 +172,15 @@ fa2_status fa2i_memory_check_apart(const fa2i_memory *output, const fa2i_memory 
 /* Says which dimension of a tensor is wrong. One is, or the tensor's end. least: of each stride; for batches and heads
  * 0, or more if the tensor is written. */
 static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DIMENSIONS],
-                                  const int64_t least[DIMENSIONS], const char *writer)
+                                  const int64_t least[DIMENSIONS], int32_t align_elems, const char *writer)
 {
     int farthest = 0;
     for (int i = 0; i < DIMENSIONS; i++) {
         if (m->extents[i] == 1)
             continue;
-        if (strides[i] % ROW_ALIGN_ELEMS != 0)
+        if (strides[i] % align_elems != 0)
             return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be a multiple of %d elements", m->name,
-                             dimension_names[i], (long long)strides[i], ROW_ALIGN_ELEMS);
+                             dimension_names[i], (long long)strides[i], (int)align_elems);
         if (strides[i] < least[i]) {
             const bool is_of_writer = writer != NULL && i != 1;
             return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld%s%s", m->name,
@@ -206,7 +204,7 @@ static fa2_status explain_pointer(const char *name, const void *data, size_t ali
 }
 
 static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor, const int64_t strides[DIMENSIONS],
-                                 const int64_t least[DIMENSIONS], const char *writer)
+                                 const int64_t least[DIMENSIONS], int32_t align_elems, const char *writer)
 {
     char member[32];
     snprintf(member, sizeof member, "%s.data", m->name);
@@ -214,37 +212,38 @@ static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
         return fa2i_fail(FA2_E_INVALID, "%s is NULL", member);
     if ((uintptr_t)tensor->data % ROW_ALIGN_BYTES != 0 || (uintptr_t)tensor->data >= (uintptr_t)FA2I_ADDRESS_END)
         return explain_pointer(member, tensor->data, ROW_ALIGN_BYTES);
-    return explain_strides(m, strides, least, writer);
+    return explain_strides(m, strides, least, align_elems, writer);
 }
 
-fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
-                                 const char *writer, fa2i_memory *ret_memory)
+fa2_status fa2i_memory_of_elements(const char *name, const fa2_tensor *tensor, const int32_t extents[3],
+                                   int32_t head_dim, int32_t elem_bytes, const char *writer, fa2i_memory *ret_memory)
 {
+    const int32_t align_elems = ROW_ALIGN_BYTES / elem_bytes;
     const int64_t strides[] = {tensor->stride_batch, tensor->stride_seq, tensor->stride_head};
     const int64_t repeat = writer != NULL ? head_dim : 0, least[] = {repeat, head_dim, repeat};
     const uintptr_t begin = (uintptr_t)tensor->data;
     fa2i_memory *m = ret_memory;
-    int64_t end = (int64_t)head_dim * ELEM_BYTES;
+    int64_t end = (int64_t)head_dim * elem_bytes;
     bool wrong = begin == 0 || begin % ROW_ALIGN_BYTES != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END;
 
     m->name = name;
     m->begin = (int64_t)begin;
-    m->row_bytes = (int64_t)head_dim * ELEM_BYTES;
+    m->row_bytes = (int64_t)head_dim * elem_bytes;
     for (int i = 0; i < DIMENSIONS; i++) {
         int64_t reach = 0;
         m->extents[i] = extents[i];
         m->strides[i] = 0;
         if (extents[i] == 1)
             continue;
-        wrong |= strides[i] % ROW_ALIGN_ELEMS != 0 || strides[i] < least[i];
-        wrong |= __builtin_mul_overflow(strides[i], (extents[i] - 1) * (int64_t)ELEM_BYTES, &reach);
+        wrong |= strides[i] % align_elems != 0 || strides[i] < least[i];
+        wrong |= __builtin_mul_overflow(strides[i], (extents[i] - 1) * (int64_t)elem_bytes, &reach);
         wrong |= __builtin_add_overflow(end, reach, &end);
-        m->strides[i] = (int64_t)((uint64_t)strides[i] * ELEM_BYTES);
+        m->strides[i] = (int64_t)((uint64_t)strides[i] * (uint64_t)elem_bytes);
     }
     wrong |= __builtin_add_overflow(end, m->begin, &end) || end > FA2I_ADDRESS_END;
     m->end = end;
     if (wrong)
-        return explain_tensor(m, tensor, strides, least, writer);
+        return explain_tensor(m, tensor, strides, least, align_elems, writer);
     if (writer != NULL && share_memory(&(places){m->strides, m->extents, DIMENSIONS, m->row_bytes}))
         return fa2i_fail(FA2_E_INVALID,
                          "%s.stride_batch, %s.stride_seq and %s.stride_head are %lld, %lld and "

@@ -13,6 +13,8 @@
 
 /* The letters of shapes. */
 enum {
+    Kb = FA2I_DIM_Kb,
+    Kr = FA2I_DIM_Kr,
     B = FA2I_DIM_B,
     B1 = FA2I_DIM_B1,
     Hq = FA2I_DIM_Hq,
@@ -69,6 +71,9 @@ _Static_assert(FA2I_OPERAND_COUNT <= 32, "a bit for each");
 _Static_assert(FOLLOWS(fa2_alibi, slopes, stride_batch) && FOLLOWS(fa2_bias_tensor, data, stride_batch) &&
                    FOLLOWS(fa2_bias_gradient, data, stride_batch) && FOLLOWS(fa2_tensor, data, stride_batch) &&
                    FOLLOWS(fa2_forward_args, block_table, block_table_stride) &&
+                   FOLLOWS(fa2_kv_scales, data, stride_batch) &&
+                   FOLLOWS(fa2i_feature_params, k_scale, k_scale_stride) &&
+                   FOLLOWS(fa2i_feature_params, v_scale, v_scale_stride) &&
                    FOLLOWS(fa2i_feature_params, alibi_slopes, alibi_stride) &&
                    FOLLOWS(fa2i_feature_params, bias, bias_batch) && FOLLOWS(fa2i_feature_params, dbias, dbias_batch) &&
                    FOLLOWS(fa2i_feature_params, block_table, table_stride),
@@ -125,11 +130,27 @@ size_t fa2i_operand_elem_bytes(const fa2_problem *problem, int operand)
     return elem == FA2I_ELEM_BIAS ? of_bias[fa2i_bias_type(problem->bias)] : bytes[elem];
 }
 
+/* Returns the batches of K in memory. */
+static int64_t key_batches(const fa2_problem *p, const fa2_forward_args *args)
+{
+    return p->paged ? args->page_count : p->varlen ? 1 : p->cache_rows ? args->cache_row_count : p->batch;
+}
+
+/* Returns the rows of such a batch. */
+static int64_t key_rows(const fa2_problem *p)
+{
+    return p->paged ? fa2i_forward_page(p) : p->varlen ? fa2i_forward_total_k(p) : p->seq_k;
+}
+
 /* Returns the extent of a dimension. Only forward has new keys, pages and rotary tables. */
 static int64_t extent_of(const fa2_problem *p, const void *args, int dim)
 {
     const fa2_forward_args *forward = args;
     switch (dim) {
+    case FA2I_DIM_Kb:
+        return key_batches(p, forward);
+    case FA2I_DIM_Kr:
+        return key_rows(p);
     case FA2I_DIM_B:
         return p->batch;
     case FA2I_DIM_B1:
@@ -167,8 +188,8 @@ static void find_extents(const fa2_problem *p, const void *args, int operand, in
 
 const char *fa2i_operand_stride_name(int operand, int dimension, char out[FA2I_STRIDE_CHARS])
 {
-    static const char *const names[] = {
-        [B] = "batch", [Hq] = "head", [Hkv] = "head", [Sq] = "query", [Sk] = "key", [N] = "seq"};
+    static const char *const names[] = {[Kb] = "batch", [Kr] = "seq",   [B] = "batch", [Hq] = "head",
+                                        [Hkv] = "head", [Sq] = "query", [Sk] = "key",  [N] = "seq"};
     const fa2i_operand_line *o = &fa2i_operands[operand];
     const char *dot = strrchr(o->member, '.');
     if (dot != NULL)
@@ -229,7 +250,7 @@ static fa2_status locate_array(const fa2_problem *p, const void *args, int opera
     m->name = o->name;
     m->row_bytes = o->strides == o->rank && o->rank > 0 ? row + reaches[o->rank - 1] : row;
     for (int i = 0; i < o->strides && i < o->rank - 1; i++) {
-        const int at = o->shape[i] == B ? 0 : o->shape[i] == Hq ? 2 : 1;
+        const int at = o->shape[i] == B || o->shape[i] == Kb ? 0 : o->shape[i] == Hq ? 2 : 1;
         m->extents[at] = (int32_t)extents[i];
         m->strides[at] = extents[i] > 1 ? strides[i] * elem_bytes : 0;
     }

@@ -27,6 +27,8 @@ typedef enum fa2i_elem { FA2I_ELEM_FP32, FA2I_ELEM_INT32, FA2I_ELEM_UINT64, FA2I
 
 typedef enum fa2i_dim {
     FA2I_DIM_NONE,
+    FA2I_DIM_Kb,
+    FA2I_DIM_Kr,
     FA2I_DIM_B,
     FA2I_DIM_B1,
     FA2I_DIM_Hq,

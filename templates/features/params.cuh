@@ -4,8 +4,8 @@
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
-// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -30,4 +30,9 @@ struct PageSteps {
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+#if FA2_KV_PARAMS
+#define FA2I_KV_PARAM FA2I_MEMBER
+#else
+#define FA2I_KV_PARAM FA2I_CONSTANT
 #endif

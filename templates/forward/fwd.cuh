@@ -15,6 +15,7 @@
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
 //     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
+//     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
 //     how a row begins and ends           softmax.cuh
@@ -123,7 +124,7 @@ __device__ __forceinline__ void forward(const Params &p)
         const int kv_head = coord.kv_head(p);
         const char *k_head = loaded_keys(p, coord, kv_head);
         const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
-        const KeyStream to{k_head, v_head, smem, team};
+        const KeyStream to{ScaleHeads(p, coord, kv_head), k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
         Pages pages(p, coord);
         pages.find_first(tile);
@@ -153,5 +154,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    write_rows<ValueTile>(p, coord, o, row, smem, warp_row, lane);
+    if constexpr (kKv8)
+        finish_output(o);
+    write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }

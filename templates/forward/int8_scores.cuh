@@ -1,5 +1,6 @@
 #pragma once
 #include "forward/quantise.cuh"
+#include "forward/no_scales.cuh"
 #include "forward/loads.cuh"
 #include "forward/softmax.cuh"
 #include "lib/mma.cuh"
@@ -148,7 +149,8 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], 
 }
 
 // Makes scores of the sums.
-__device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key)
+__device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
+                                             uint32, int)
 {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)

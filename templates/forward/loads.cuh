@@ -5,11 +5,12 @@
 
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in exact_scores.cuh and int8_scores.cuh. A team of warps processes every kTeams-th tile.
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A team
+// of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
-using KeyPlan = FillPlan<kBc, kTeamThreads>;
+using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
 struct NoFill {
@@ -25,15 +26,15 @@ struct NoFill {
 constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 
 // The loads of tiles of K and V that are under way while another tile is processed.
-struct KeyFills {
+struct KeyFills : ScaleFills {
     Fill<kBc, kTeamThreads, kKeyColumns> k;
-    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kHeadDimV>>::Type v;
+    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kValueColumns>>::Type v;
 };
 
 using Pages = PageNumbersOf<KeyPlan>;
 
 // Where a team's tiles of K and V come from and go to.
-struct KeyStream {
+struct KeyStream : ScaleHeads {
     const char *k, *v;  // head pointers
     uint32 smem;
     int team;
@@ -50,6 +51,10 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
+    if constexpr (kKv8)
+        fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+                                                      tile, coord.seq_k(p) - tile * kBc,
+                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
 template <bool kFull>
@@ -59,7 +64,7 @@ __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, con
     if constexpr (kVInK)
         return;
     else if constexpr (kOwnValuePlan)
-        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kValueColumns>(), share, tile);
     else
         issue_v_by<kFull>(fills, pages, p, coord, to, plan, share, tile);
 }

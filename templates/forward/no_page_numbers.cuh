@@ -21,4 +21,12 @@ __device__ __forceinline__ KeyRows rows_of(const NoPageNumbers &numbers, const P
     return KeyRows(numbers.p, numbers.coord, tile);
 }
 
+// The scale of row r of a tile.
+template <class Plan>
+__device__ __forceinline__ const char *scale_at(const NoPageNumbers &, const KeyRows &rows, const Plan &, int, int,
+                                                int r, const char *batch_head, const Strides &stride)
+{
+    return rows.template at<4>(batch_head, stride, r);
+}
+
 template <class> using PageNumbersOf = NoPageNumbers;

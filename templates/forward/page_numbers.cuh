@@ -9,6 +9,7 @@
 
 // The pages of the tiles that are copied next.
 template <class Plan> struct PageNumbers {
+    static constexpr int kChunks = Plan::kChunks;
     static constexpr int kOwn = (Plan::kPasses + kChunks - 1) / kChunks;  // passes that a lane looks up
     static constexpr int kTiles = kJoint ? kKStages - 1 : 2;              // V of a tile after K, and K of the next tile
     static_assert(32 % kChunks == 0 && Plan::kAllThreads && kBc % Plan::kRowStep * kChunks % 32 == 0,
@@ -75,6 +76,7 @@ template <class Plan> struct PageNumbers {
 // Offsets of the rows of the next tile in K or V: 32 bits, which one instruction turns into an address.
 template <class Plan> struct ExchangedRows {
     using Numbers = PageNumbers<Plan>;
+    static constexpr int kChunks = Plan::kChunks;
     const int first_row;  // of this lane's rows
     const uint32 bytes;   // of a step
     uint32 own[Numbers::kOwn];
@@ -97,6 +99,18 @@ template <class Plan> struct ExchangedRows {
         return batch_head + int64(__shfl_sync(0xffffffffu, own[pass / kChunks], pass % kChunks, kChunks)) * bytes;
     }
 };
+
+// The scale of a row of the tile that is copied next: the i-th of those whose pages this lane has looked up.
+template <class Plan>
+__device__ __forceinline__ const char *scale_at(const PageNumbers<Plan> &numbers, const ExchangedRows<Plan> &,
+                                                const Plan &plan, int tile, int i, int, const char *batch_head,
+                                                const Strides &stride)
+{
+    const auto &features = numbers.p.features;
+    const uint32 page = min(numbers.own[0][i], features.pages - 1u);
+    const int in_page = numbers.key(plan, tile, i) & ((1 << features.page_shift) - 1);
+    return batch_head + (page * stride.batch + in_page * stride.seq) * 4;
+}
 
 // Returns the rows of the tile that is copied next.
 template <class Plan>

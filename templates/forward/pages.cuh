@@ -4,11 +4,12 @@
 // ---- addresses of rows of K and V in pages ------------------------------------------------------------------
 //
 // Policy of kernels with a paged cache; the others have keys.cuh. A block reads a head of K or V from a head pointer:
-// its row 0 in page 0.
+// its row 0 in page 0. The scales of rows in 8 bits lie likewise, with strides of their own. kBytes: of an element.
+template <int kBytes = kKvBytes>
 __device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const SequenceCoord &,
                                                 int head)
 {
-    return tensor + head * stride.head * 2;
+    return tensor + head * stride.head * kBytes;
 }
 
 // A page has 2^page_shift rows of every head, [pages, page, Hkv, D]. Key j of a sequence is row j % page
@@ -43,11 +44,12 @@ struct PagedRows {
         return min(uint32(__ldg(table + (key >> p.features.page_shift))), p.features.pages - 1u);
     }
 
+    template <int kBytes = kKvBytes>
     __device__ __forceinline__ const char *at(const char *batch_head, const Strides &stride, int r) const
     {
         const int own = key(r), in_page = own & ((1 << p.features.page_shift) - 1);
         const uint32 own_page = one ? page : look_up(own);
-        return batch_head + (own_page * stride.batch + in_page * stride.seq) * 2;
+        return batch_head + (own_page * stride.batch + in_page * stride.seq) * kBytes;
     }
 };
 

@@ -12,8 +12,8 @@ using ScoreTile = float[kRowTiles][kColTiles][4];
 using OutputTile = float[kRowTiles][kOutTiles][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
 
-constexpr int kSteps = kInt8Scores ? kKeyColumns / 16 : kDepth;  // of S = Q K^T
-constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores;       // S begins with its terms
+constexpr int kSteps = kInt8Scores || kKv8 ? KeyTile::kChunks / 2 : kDepth;  // of S = Q K^T
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;          // S begins with its terms
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -38,8 +38,10 @@ struct WarpRows {
 __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v_smem)
 {
     fills.k.store(k_smem);
+    fills.store_k_scales(k_smem);
     if constexpr (kJoint) {
         fills.v.store(v_smem);
+        fills.store_v_scales(v_smem);
         fill_wait<kKStages - 2>();
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
@@ -52,6 +54,7 @@ __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v
 __device__ __forceinline__ void await_v(KeyFills &fills, uint32 v_smem)
 {
     fills.v.store(v_smem);
+    fills.store_v_scales(v_smem);
     fill_wait<kKStages - 1>();
 }
 
@@ -163,7 +166,7 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
-    scale_scores(s, queries, scale);
+    scale_scores(s, queries, scale, k_smem, own.lane);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);

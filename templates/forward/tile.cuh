@@ -1,16 +1,23 @@
 #pragma once
-#include "lib/tile.cuh"
+#include "lib/form.cuh"
 
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
-// ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
-constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim;
-using KeyTile = TileForm<kInt8Scores ? kKeyColumns : kHeadDimPadded>;
-using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
+// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
+// OutputForm: rows of O at the end.
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / 2;
+constexpr int kValueColumns = kHeadDimV * kKvBytes / 2;
+using KeyTile = FormOf<kKeyColumns>;
+using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
+using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
+// After the rows of a tile of K or V in 8 bits come their scales, with a gap after each 32 (kv8_scales.cuh).
+constexpr int kScalesGap =
+    KeyTile::kChunks < 32 ? (32 / KeyTile::kChunks + 3) / 4 * 4 : 4;  // the rows that a warp copies at once, at least 4
+constexpr int kScaleBytes = kKv8 ? (kBc + (kBc - 1) / 32 * kScalesGap) * 4 : 0;
 constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * KeyTile::kPitch;
-constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
+constexpr int kKvTileBytes = kBc * KeyTile::kPitch + kScaleBytes;
+constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch + kScaleBytes;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;

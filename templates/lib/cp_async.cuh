@@ -28,6 +28,18 @@ __device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gme
                  : "memory");
 }
 
+// Copies 4 bytes through L1, if wanted; zeros if keep is false.
+__device__ __forceinline__ void cp_async_4_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.ca.shared.global [%0], [%1], 4, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 4 : 0)
+                 : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -1,7 +1,7 @@
 #pragma once
 #include "lib/cp_async.cuh"
 #include "lib/ptx.cuh"
-#include "lib/tile.cuh"
+#include "lib/form.cuh"
 
 // ---- loads of a tile from global to shared memory -------------------------------------------------------------
 //
@@ -14,12 +14,6 @@ struct Share {
     bool wanted;
 };
 constexpr Share kWhole = {0, 1, true};
-
-// The layout of a tile: V has its own if it has fewer columns, and so has K in 8-bit integers.
-template <int kColumns>
-using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
-                        : kColumns == kHeadDim ? kHeadDimPadded
-                                               : kColumns>;
 
 // The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
 // again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves

@@ -12,6 +12,7 @@ constexpr bool kWgmma = false;       // products are wgmma
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_FEATURES     false  // members of all other features
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -33,6 +34,9 @@ constexpr bool kAppend = false;       // new keys and values are first written i
 constexpr bool kRotary = false;       // new keys, and queries, are rotated first
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
@@ -71,8 +75,8 @@ template <class A, class B> struct Either<false, A, B> {
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
-// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -97,6 +101,11 @@ struct PageSteps {
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+#if FA2_KV_PARAMS
+#define FA2I_KV_PARAM FA2I_MEMBER
+#else
+#define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
 #line 3 "templates/features/no_feature_params.cuh"
 
@@ -282,18 +291,32 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 {
     return RowTile::pair_offset(lane_offset, pair);
 }
+#line 3 "templates/lib/form.cuh"
+
+// The layout of a tile: V has its own if it has fewer columns, and so have rows of 8-bit integers.
+template <int kColumns>
+using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
+                        : kColumns == kHeadDim ? kHeadDimPadded
+                                               : (kColumns + 15) / 16 * 16>;
 #line 3 "templates/forward/tile.cuh"
 
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
-// ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
-constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim;
-using KeyTile = TileForm<kInt8Scores ? kKeyColumns : kHeadDimPadded>;
-using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
+// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
+// OutputForm: rows of O at the end.
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / 2;
+constexpr int kValueColumns = kHeadDimV * kKvBytes / 2;
+using KeyTile = FormOf<kKeyColumns>;
+using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
+using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
+// After the rows of a tile of K or V in 8 bits come their scales, with a gap after each 32 (kv8_scales.cuh).
+constexpr int kScalesGap =
+    KeyTile::kChunks < 32 ? (32 / KeyTile::kChunks + 3) / 4 * 4 : 4;  // the rows that a warp copies at once, at least 4
+constexpr int kScaleBytes = kKv8 ? (kBc + (kBc - 1) / 32 * kScalesGap) * 4 : 0;
 constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * KeyTile::kPitch;
-constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
+constexpr int kKvTileBytes = kBc * KeyTile::kPitch + kScaleBytes;
+constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch + kScaleBytes;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;

@@ -12,8 +12,8 @@ from ctypes import c_uint16, c_uint32, c_uint64, c_void_p, cast, py_object
 
 CUDA, CPU = 2, 1
 DTYPES = {"fp16": (2, 16), "bf16": (4, 16), "fp32": (2, 32), "uint8": (1, 8), "int32": (0, 32),
-          "int64": (0, 64), "bool": (6, 8)}
-_WHOLE = {"int32": "<i", "int64": "<q", "bool": "<?"}
+          "int64": (0, 64), "bool": (6, 8), "int8": (0, 8)}
+_WHOLE = {"int32": "<i", "int64": "<q", "bool": "<?", "int8": "<b", "uint8": "<B"}
 
 if "FA2_CUDA_LIBRARY" not in os.environ:
     raise ImportError("FA2_CUDA_LIBRARY does not name the software device")

@@ -20,6 +20,30 @@ def tensors(batch=1, heads_q=2, heads_kv=None, seq_q=40, seq_k=None, head_dim=16
     return make(seq_q, heads_q), make(seq_k, heads_kv), make(seq_k, heads_kv)
 
 
+def in_int8(tensor, sizes=None):
+    """A tensor [B, S, H, D] as int8 and float32 [B, S, H], and the same as float32. sizes: of the scales, where 1
+    shares them."""
+    batch, seq, heads, dim = tensor.shape
+    sizes = sizes or (batch, seq, heads)
+    values, keys = tensor.get(), [(b % sizes[0], i % sizes[1], h % sizes[2])
+                                  for b in range(batch) for i in range(seq) for h in range(heads)]
+    most = {}
+    for number, key in enumerate(keys):
+        most[key] = max(most.get(key, 1e-3), *(abs(x) for x in values[number * dim:(number + 1) * dim]))
+    scales = Tensor(sizes, "fp32").set([most[b, i, h] / 127 for b in range(sizes[0]) for i in range(sizes[1])
+                                        for h in range(sizes[2])])
+    rounded = [round(x * 127 / most[keys[place // dim]]) for place, x in enumerate(values)]
+    meant = [x * most[keys[place // dim]] / 127 for place, x in enumerate(rounded)]
+    return Tensor(tensor.shape, "int8").set(rounded), scales, Tensor(tensor.shape, "fp32").set(meant)
+
+
+def e4m3(byte):
+    """The number of an e4m3 byte."""
+    exponent, digits = byte >> 3 & 15, byte & 7
+    size = digits * 2.0 ** -9 if exponent == 0 else (8 + digits) * 2.0 ** (exponent - 10)
+    return -size if byte & 0x80 else size
+
+
 def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, alibi_slopes=None, sinks=None,
               bias=None, factors=None):
     """(out, lse) as flat lists of [B, S, H, D] and [B, H, S]. alibi_slopes, sinks, bias: tensors; bias of full shape.

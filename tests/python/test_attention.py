@@ -57,6 +57,35 @@ class Numbers(unittest.TestCase):
             self.assertLess(reference.worst(out.get(), wanted), most)
         self.assertNotIn("scores", fa2.problem(*tensors, scores="int8", op="backward"))
 
+    def test_int8_cache(self):
+        for dtype, seq_q, sizes in (("fp16", 3, None), ("bf16", 40, None), ("fp16", 1, (1, 1, 2)), ("fp16", 1, (2, 1, 1))):
+            q, k, v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=seq_q, seq_k=50, dtype=dtype)
+            (k8, k_scale, k), (v8, v_scale, v) = reference.in_int8(k, sizes), reference.in_int8(v, sizes)
+            scales = {"k_scale": k_scale, "v_scale": v_scale}
+            self.assertEqual(fa2.problem(q, k8, v8, **scales)["kv"], "int8")
+            wanted, _ = reference.attention(q, k, v, causal=True)
+            out = fa2.attention(q, k8, v8, causal=True, out=Tensor(q.shape, dtype), **scales)
+            device.synchronize()
+            self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE[dtype])
+            heads = Tensor((2, 4, seq_q, 16), dtype)
+            turned = [x.permuted(0, 2, 1, 3) for x in (q, k8, v8)]
+            fa2.attention(*turned, causal=True, layout="bhsd", out=heads,
+                          **{name: scale.permuted(0, 2, 1) for name, scale in scales.items()})
+            device.synchronize()
+            self.assertEqual(heads.permuted(0, 2, 1, 3).get(), out.get())
+
+    def test_e4m3_cache(self):
+        q, k, _ = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=3, seq_k=50)
+        bits = [number * 7919 % 255 % 127 | (number & 1) << 7 for number in range(2 * 50 * 2 * 16)]
+        rows = Tensor(k.shape, "uint8").set(bits)
+        scale = Tensor((2, 50, 2), "fp32").set([(1 + i % 5) / 400 for i in range(200)])
+        meant = Tensor(k.shape, "fp32").set([reference.e4m3(byte) * (1 + i // 16 % 5) / 400 for i, byte in enumerate(bits)])
+        self.assertEqual(fa2.problem(q, rows, rows, k_scale=scale, v_scale=scale)["kv"], "fp8")
+        out = fa2.attention(q, rows, rows, causal=True, k_scale=scale, v_scale=scale, out=Tensor(q.shape))
+        device.synchronize()
+        self.assertLess(reference.worst(out.get(), reference.attention(q, meant, meant, causal=True)[0]),
+                        reference.TOLERANCE["fp16"])
+
     def test_rows_that_see_nothing(self):
         q, k, v = reference.tensors(heads_q=1, seq_q=20, seq_k=5)
         self.compare(q, k, v, causal=True)

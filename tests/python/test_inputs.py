@@ -100,6 +100,22 @@ class Refusals(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "takes 3 positional arguments but 4 were given"):
             fa2.attention(self.q, self.k, self.v, True)
 
+    def test_cache_in_int8(self):
+        k8, v8 = Tensor(self.k.shape, "int8"), Tensor(self.v.shape, "int8")
+        scale = Tensor(self.k.shape[:3], "fp32")
+        both = {"k_scale": scale, "v_scale": scale}
+        self.refused(ValueError, "k is int8 and q float16; they must be of one type, or k and v of 8 bits with k_scale", self.q,
+                     k8, v8)
+        self.refused(ValueError, "k is float16; with k_scale and v_scale it must be int8, float8_e4m3fn or uint8", **both)
+        self.refused(ValueError, "k is int8 and v uint8; they must be of one type", self.q, k8, Tensor(self.v.shape, "uint8"),
+                     **both)
+        self.refused(ValueError, "v_scale.data is NULL, but problem.kv is int8", self.q, k8, v8, k_scale=scale)
+        for wrong in (Tensor(self.k.shape[:3], "fp16"), Tensor(self.k.shape[:2], "fp32"), Tensor((1, 2, 40), "fp32")):
+            self.refused(ValueError, "v_scale must be float32 .*, as v without its columns", self.q, k8, v8,
+                         **{**both, "v_scale": wrong})
+        odd = Tensor(self.k.shape, "int8", strides=(2000, 48, 24, 1))
+        self.refused(ValueError, "k.stride_head is 24; it must be a multiple of 16 elements", self.q, odd, v8, **both)
+
     def test_truths(self):
         """A text is no bool, whatever Python makes of it."""
         for name in ("causal", "return_lse", "rotary_interleaved"):

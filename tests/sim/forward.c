@@ -164,11 +164,12 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
 
 /* Returns true if loads need not fill whole sectors. They must if rows are whole sectors, one after the other. Exempt
  * are: the loads of the launch that combines splits, which read single numbers and count in the same way as Turing's
- * fills (these are judged if there is one split); arrays of features, which are read number by number; and rows of a
- * copied bias, which begin anywhere. */
+ * fills (these are judged if there is one split); arrays of features, which are read number by number, scales of rows
+ * in 8 bits among them; and rows of a copied bias, which begin anywhere. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
     return way == SIM_ST_GLOBAL || (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
+           (way == SIM_COPY_FROM_GLOBAL && c->problem.kv != FA2_KV_DTYPE) ||
            (way == SIM_LD_GLOBAL && (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
            c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
            (way == SIM_LD_GLOBAL && grid->splits > 1);
@@ -179,13 +180,15 @@ static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa
 {
     sim_totals t;
     double us = 0;
+    /* of K and V, in units of 16 bits */
+    const int columns = c->problem.head_dim * fa2i_key_bytes(&c->problem) / 2;
+    const int columns_v = fa2i_head_dim_v(&c->problem) * fa2i_key_bytes(&c->problem) / 2;
     fa2_sim_totals(&t, &us);
     for (int way = 0; way < SIM_WAYS; way++) {
         const bool shared = way < SIM_LD_GLOBAL;
         const sim_traffic *traffic = &t.traffic[way];
         if (traffic->moved == traffic->ideal ||
-            (shared ? may_conflict(v, c->problem.head_dim, way) || may_conflict(v, fa2i_head_dim_v(&c->problem), way)
-                    : may_spread(c, grid, way)))
+            (shared ? may_conflict(v, columns, way) || may_conflict(v, columns_v, way) : may_spread(c, grid, way)))
             continue;
         snprintf(why, why_bytes, "%llu %s too many, most of them at %s",
                  (unsigned long long)(traffic->moved - traffic->ideal), shared ? "wavefronts" : "sectors",

@@ -9,7 +9,7 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
-enum { BLOCK_ELEMS = 8 * 32749, GAP_ELEMS = 8, HEADS_GAP = 3 };
+enum { BLOCK_ELEMS = 8 * 32749, GAP_BYTES = 16, GAP_ELEMS = GAP_BYTES / 2, HEADS_GAP = 3, SCALES_GAP = 3 };
 
 #define TUNED_SOFTCAP 30.0f /* its value does not affect the time */
 
@@ -203,7 +203,8 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
         o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES || (is_new && line->shape[3] == FA2I_DIM_Dv);
     const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
-    const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
+    const int32_t elem_bytes = of_keys ? fa2i_key_bytes(p) : (int32_t)sizeof(uint16_t);
+    const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_BYTES / elem_bytes : 0);
     const bool in_pages = of_keys && p->paged;
     fa2i_extent e = {.batch = in_pages                   ? fa2i_case_pages(&c->problem)
                               : of_keys && p->cache_rows ? fa2i_case_cache_rows(&c->problem)
@@ -215,7 +216,7 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
                      .heads = of_keys || is_new ? p->heads_kv : p->heads_q,
                      .width = columns,
                      .pitch = row,
-                     .elem_bytes = sizeof(uint16_t)};
+                     .elem_bytes = (size_t)elem_bytes};
     const int64_t plane = (int64_t)e.seq * e.heads * row;
     e.stride_batch = shared ? 0 : plane;
     e.elems = shared ? plane : e.batch * plane;
@@ -226,6 +227,33 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
         e.stride_seq = e.heads * row;
         e.stride_head = row;
     }
+    return e;
+}
+
+/* Forward's K or V, to which a line of scales belongs; -1: the line is another one. */
+static int scaled_rows(int id)
+{
+    return id == FA2I_OPERAND_k_scale ? FA2I_FORWARD_K : id == FA2I_OPERAND_v_scale ? FA2I_FORWARD_V : -1;
+}
+
+int64_t fa2i_case_scales_pitch(const fa2i_case *c)
+{
+    return c->layout == FA2I_LAYOUT_GAPPED ? SCALES_GAP : 1;
+}
+
+/* Extent of the scales of rows of K or V, in the order of the rows in memory. */
+static fa2i_extent extent_of_scales(const fa2i_case *c, int id)
+{
+    const fa2i_extent rows = fa2i_case_extent(c, scaled_rows(id));
+    const int64_t pitch = fa2i_case_scales_pitch(c);
+    fa2i_extent e = rows;
+    e.width = 1;
+    e.pitch = pitch;
+    e.stride_batch = rows.stride_batch / rows.pitch * pitch;
+    e.stride_seq = rows.stride_seq / rows.pitch * pitch;
+    e.stride_head = rows.stride_head / rows.pitch * pitch;
+    e.elems = rows.elems / rows.pitch * pitch;
+    e.elem_bytes = sizeof(float);
     return e;
 }
 
@@ -242,6 +270,8 @@ static fa2i_extent extent_of_feature(const fa2i_case *c, const fa2i_operand *o, 
         return extent_of_bias(c, elem_bytes, o->output && p->deterministic);
     if (line->rank == FA2I_OPERAND_RANK)
         return extent_of_rows(c, o, line, p);
+    if (line->shape[0] == FA2I_DIM_Kb)
+        return extent_of_scales(c, id);
     switch (line->elem) {
     case FA2I_ELEM_FP32:
         return extent_of_heads(c, line->rank > 1);
@@ -306,6 +336,9 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
     const fa2i_operand *o = operand_of(c, operand);
     const bool is_integers =
         o->shape == FA2I_SHAPE_FEATURE && fa2i_operands[operand - fa2i_case_feature(c, 0)].elem == FA2I_ELEM_INT32;
+    const int rows = o->shape == FA2I_SHAPE_FEATURE ? scaled_rows(operand - fa2i_case_feature(c, 0)) : -1;
+    if (rows >= 0 && e.elems > 0)
+        return fa2i_case_period(c, rows) / (size_t)fa2i_case_extent(c, rows).pitch * (size_t)fa2i_case_scales_pitch(c);
     const bool whole = is_integers || (c->pattern != FA2I_PATTERN_NONE && o->patterned);
     if (whole || e.elems == 0)
         return (size_t)e.elems;

@@ -122,6 +122,9 @@ int64_t fa2i_extent_at(const fa2i_extent *extent, int32_t batch, int32_t head, i
  * if it lies between rows. */
 fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int64_t index, int32_t *ret_column);
 
+/* The distance of neighbouring scales of rows, which lie in the order of the rows of K and V. */
+int64_t fa2i_case_scales_pitch(const fa2i_case *c);
+
 /* The number of elements of an input that repeat, and their values. Fails with FA2_E_MEMORY if they are computed from
  * others. */
 size_t fa2i_case_period(const fa2i_case *c, int operand);

@@ -16,9 +16,11 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/feature_data.h"
 #include "tuner/judge/judge.h"
+#include "tuner/judge/kv8.h"
 #include "tuner/judge/reference.h"
 
 enum { Q, K, V, O, LSE, FEATURES, OPERANDS = FEATURES + FA2I_OPERAND_COUNT };
+_Static_assert((int)K == FA2I_FORWARD_K && (int)V == FA2I_FORWARD_V, "judge.h knows them");
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
@@ -231,7 +233,8 @@ static void enlarge(fa2_dtype dtype, size_t count, uint16_t *bits)
         bits[i] = fa2i_to_bits(dtype, (float)fa2i_from_bits(dtype, bits[i]) + GROWN_VALUE);
 }
 
-static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
+/* Writes elements of the dtype, whatever the type of K and V. */
+static fa2_status fill_elements(const fa2i_case *c, int operand, size_t count, void *out)
 {
     fa2i_case_fill_normal(c, operand, operand == Q ? c->q_magnitude : 1.0f, count, out);
     if (c->pattern == FA2I_PATTERN_GROWN && operand == V)
@@ -239,6 +242,12 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
     if (c->pattern != FA2I_PATTERN_NONE && operands[operand].patterned)
         put_leads(c, operand, count, out);
     return FA2_OK;
+}
+
+static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    return operand != Q && c->problem.kv != FA2_KV_DTYPE ? fa2i_kv8_fill(c, operand, count, out)
+                                                         : fill_elements(c, operand, count, out);
 }
 
 /* ---- expected results ---- */
@@ -334,6 +343,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c, const uint64_t addresse
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,
                                        .operand_count = OPERANDS,
+                                       .elements = fill_elements,
                                        .first_feature = FEATURES,
                                        .cases = list_cases,
                                        .reference = compute,

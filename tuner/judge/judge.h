@@ -80,6 +80,8 @@ typedef union fa2i_arguments {
 
 typedef struct fa2i_judge {
     const fa2i_operand *operands;
+    /* Forward: writes elements of Q, K or V as `fill` does, in the dtype even if K and V are in 8 bits. */
+    fa2_status (*elements)(const fa2i_case *c, int operand, size_t count, void *out);
     int operand_count;
     int first_feature; /* the index of the first line of operands.def */
     /* Lists the cases for all kernels of a class, on a device with that many SMs. Returns their number. */
@@ -93,6 +95,9 @@ typedef struct fa2i_judge {
 } fa2i_judge;
 
 extern const fa2i_judge fa2i_judge_forward, fa2i_judge_backward;
+
+/* The operands K and V of forward. */
+enum { FA2I_FORWARD_K = 1, FA2I_FORWARD_V = 2 };
 
 /* Returns the judge of an operation. op must be one that fa2i_problem_check accepts. */
 const fa2i_judge *fa2i_judge_of(fa2_op op);

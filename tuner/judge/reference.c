@@ -15,6 +15,7 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/int8_scores.h"
 #include "tuner/judge/judge.h"
+#include "tuner/judge/kv8.h"
 #include "tuner/judge/reference.h"
 
 /* One thread's rows and buffers. */
@@ -149,15 +150,20 @@ static void put_unused(part *p, size_t i)
 }
 
 /* Loads a row of K or V from the cache. */
-static void load_cached(const fa2i_reference_request *request, const fa2i_host_tensor *tensor, const fa2i_sequence *s,
-                        int head, int columns, int32_t row, float *out)
+static void load_cached(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s, int head,
+                        int columns, int32_t row, float *out)
 {
     const fa2_problem *p = &request->problem;
-    int64_t at = s->batch * tensor->stride_batch + row * tensor->stride_seq;
-    if (p->paged)
-        at = fa2i_page_of(p, &request->said, s->index, row) * tensor->stride_batch +
-             row % fa2i_forward_page(p) * tensor->stride_seq;
-    fa2i_host_row(tensor, p->dtype, at + head * tensor->stride_head, columns, out);
+    const int64_t batch = p->paged ? fa2i_page_of(p, &request->said, s->index, row) : s->batch;
+    const int64_t own = p->paged ? row % fa2i_forward_page(p) : row;
+    const int scales = is_key ? FA2I_OPERAND_k_scale : FA2I_OPERAND_v_scale;
+    const fa2i_host_tensor *tensor = is_key ? &request->k : &request->v;
+    if (p->kv != FA2_KV_DTYPE)
+        fa2i_kv8_row(p->kv, tensor, &request->features, scales, batch, own, head, columns, out);
+    else
+        fa2i_host_row(tensor, p->dtype,
+                      batch * tensor->stride_batch + own * tensor->stride_seq + head * tensor->stride_head, columns,
+                      out);
 }
 
 /* Loads a new row. If V lies in K, its columns are rotated like K's. */
@@ -192,7 +198,7 @@ static bool load_keys(const fa2i_reference_request *request, bool is_key, const 
         if (p->append && fa2i_key_is_new(p, &request->said, s, row))
             load_new(request, is_key, s, head, columns, row, out);
         else
-            load_cached(request, is_key ? &request->k : &request->v, s, head, columns, row, out);
+            load_cached(request, is_key, s, head, columns, row, out);
     }
     return true;
 }

@@ -197,9 +197,9 @@ def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tenso
 
 
 def _cast(*tensors: Any) -> List[Any]:
-    """Returns the tensors in autocast's type. None stays None."""
+    """Returns the tensors in autocast's type. None and integers, which a cache in 8 bits is, stay as they are."""
     wanted = torch.get_autocast_dtype("cuda")
-    return [None if tensor is None else tensor.to(wanted) for tensor in tensors]
+    return [tensor.to(wanted) if tensor is not None and tensor.is_floating_point() else tensor for tensor in tensors]
 
 
 def _below_autocast() -> Any:
@@ -241,6 +241,7 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
               "softcap": keywords["softcap"] != 0, "dropout": keywords["dropout_p"] > 0,
               "sums": ("fp32", "fast")[keywords["sums"]], "scores": ("exact", "int8")[keywords["scores"]],
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
+    fields["kv"] = "dtype" if keywords["k_scale"] is None else "int8" if v.dtype == torch.int8 else "fp8"
     if keywords["bias"] is not None:
         if keywords["bias"].dtype not in _BIAS_WORDS:
             raise ValueError(f"bias is {keywords['bias'].dtype}; it must be float16, bfloat16, float32 or bool")

@@ -254,7 +254,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
                             softmax_scale: Optional[float] = None, causal: bool = False,
                             window_size: _Window = (-1, -1), softcap: float = 0.0, rotary_interleaved: bool = True,
                             alibi_slopes: Optional[Tensor] = None, num_splits: int = 0,
-                            return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+                            return_softmax_lse: bool = False, k_scale: Optional[Tensor] = None,
+                            v_scale: Optional[Tensor] = None) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """Attention to keys in a cache, for decoding. It has no gradients.
 
     q: [B, Sq, H, D].
@@ -269,6 +270,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     of the first new key.
     rotary_interleaved: True rotates columns (0, 1), (2, 3), ...; False rotates (0, R / 2), (1, R / 2 + 1), ...
     num_splits: ignored, because the chosen kernel decides how the keys are divided.
+    k_scale, v_scale: float32 [B, Sc, Hkv], or the same with a size of 1 where scales are shared; in pages as k_cache.
+    The caches are then int8, and a row counts as k_cache * k_scale. (flash-attn has no such arguments.)
     Returns out [B, Sq, H, D]. With return_softmax_lse: (out, lse [B, H, Sq]).
 
     The attention kernel also writes and rotates the new keys. Tables of another type raise an error; they are not
@@ -278,7 +281,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
         raise ValueError("rotary embedding is of new keys: give k, v and rotary_sin too")
     if (k is not None or v is not None) and (k is None or v is None or cache_seqlens is None):
         raise ValueError("k is written after the keys in the cache: give v and cache_seqlens, too")
-    lengths = {"block_table": block_table, "leftpad": cache_leftpad, "cache_rows": cache_batch_idx}
+    lengths = {"block_table": block_table, "leftpad": cache_leftpad, "cache_rows": cache_batch_idx, "k_scale": k_scale,
+               "v_scale": v_scale}
     angles = None if rotary_cos is None else (rotary_cos, rotary_sin, rotary_interleaved)
     return _decode(q, (k_cache, v_cache), None if k is None else (k, v), angles, cache_seqlens, lengths, return_softmax_lse,
                    causal=causal, window=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
@@ -299,6 +303,8 @@ def _decode(q: Tensor, given: Tuple[Tensor, Tensor], new: Any, angles: Any, used
             raise ValueError(f"the cache has room for {room} keys; {used} and {count} are more")
         if table is None and end < room:  # without seqused_k, new keys are the last keys of k_cache
             k_cache, v_cache = k_cache[:, :end], v_cache[:, :end]
+            lengths = {name: value[:, :end] if name.endswith("_scale") and value is not None and value.shape[1] > 1 else value
+                       for name, value in lengths.items()}
         elif end < room or (table is not None and rows):
             used = torch.full((q.shape[0],), end - count, dtype=torch.int32, device=q.device)
     if isinstance(used, Tensor):

@@ -13,7 +13,7 @@ enum { Q, K, V, OUT, LSE, OPERANDS };
  * gradient, so forward runs, and backward raises. */
 static bool is_inference(const fa2_problem *problem)
 {
-    return problem->seqused || problem->paged || problem->leftpad || problem->cache_rows;
+    return problem->seqused || problem->paged || problem->leftpad || problem->cache_rows || problem->kv;
 }
 
 /* Checks that a call has a gradient. Its caller will want one. The check comes before forward runs, not when the

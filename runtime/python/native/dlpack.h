@@ -8,7 +8,10 @@
 
 #include <stdint.h>
 
-enum { DL_MAJOR = 1, DL_CUDA = 2, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6, DL_READ_ONLY = 1 };
+enum { DL_MAJOR = 1, DL_CUDA = 2, DL_READ_ONLY = 1 };
+
+/* Codes of types. */
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6, DL_FLOAT8_E4M3FN = 10 };
 
 typedef struct dl_version {
     uint32_t major, minor;

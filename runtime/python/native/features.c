@@ -86,6 +86,24 @@ static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
     return false;
 }
 
+/* Checks the scales of the rows of k or v: float32, of its shape without the columns. A size may be 1 instead. */
+static bool check_scales(const fa2py_operand *rows, const fa2py_operand *scales)
+{
+    const dl_tensor *tensor = &scales->view.tensor;
+    const int rank = rows->view.tensor.ndim - 1, lead = FA2PY_RANK - 1 - rank;
+    bool fits = is_type(tensor, DL_FLOAT, 32) && tensor->ndim == rank;
+    for (int i = 0; fits && i < rank; i++)
+        fits = tensor->shape[i] == 1 || tensor->shape[i] == rows->shape[lead + i];
+    if (!fits && rank == 2)
+        PyErr_Format(PyExc_ValueError, "%s must be float32 [%lld or 1, %lld or 1], as %s without its columns",
+                     scales->name, (long long)rows->shape[1], (long long)rows->shape[2], rows->name);
+    else if (!fits)
+        PyErr_Format(PyExc_ValueError,
+                     "%s must be float32 [%lld or 1, %lld or 1, %lld or 1], as %s without its columns", scales->name,
+                     (long long)rows->shape[0], (long long)rows->shape[1], (long long)rows->shape[2], rows->name);
+    return fits;
+}
+
 /* Returns the type of a bias, FA2_BIAS_NONE for a type that fa2 does not know. */
 static fa2_bias bias_type(const fa2py_operand *bias)
 {
@@ -169,6 +187,11 @@ static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos, const
     return false;
 }
 
+static bool is_scale(int feature)
+{
+    return feature == FA2I_OPERAND_k_scale || feature == FA2I_OPERAND_v_scale;
+}
+
 static bool is_new(int feature)
 {
     return feature == FA2I_OPERAND_new_k || feature == FA2I_OPERAND_new_v;
@@ -205,10 +228,15 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, 
     }
 }
 
-static bool check_tensor(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *of,
+/* operands: q, k and v. */
+static bool check_tensor(const fa2py_call *call, const fa2py_operand *operands, const fa2py_operand *of,
                          const fa2_problem *problem, int id)
 {
     switch (id) {
+    case FA2I_OPERAND_k_scale:
+        return check_scales(&operands[1], &of[id]);
+    case FA2I_OPERAND_v_scale:
+        return check_scales(&operands[2], &of[id]);
     case FA2I_OPERAND_bias:
         return check_bias(problem, &of[id]);
     case FA2I_OPERAND_seed_at:
@@ -220,7 +248,7 @@ static bool check_tensor(const fa2py_call *call, const fa2py_operand *q, const f
         return check_new(call, problem, &of[FA2I_OPERAND_new_k], &of[id]);
     case FA2I_OPERAND_rotary_cos:
     case FA2I_OPERAND_rotary_sin:
-        return check_angles(q, &of[FA2I_OPERAND_rotary_cos], &of[id]);
+        return check_angles(operands, &of[FA2I_OPERAND_rotary_cos], &of[id]);
     default:
         break;
     }
@@ -247,6 +275,15 @@ void fa2py_features_done(fa2py_features *features)
 
 /* ---- to the library's arguments ---- */
 
+/* Finds the strides of batches, rows and heads of scales, which have k's order. A size of 1 shares scales. */
+static void scale_strides(const fa2py_call *call, const dl_tensor *scales, int64_t strides[3])
+{
+    const int batched = scales->ndim - 2, row = batched + (call->heads_first ? 1 : 0);
+    strides[0] = batched ? stride_of(scales, 0) : 0;
+    strides[1] = stride_of(scales, row);
+    strides[2] = stride_of(scales, 2 * batched + 1 - row);
+}
+
 void fa2py_feature_put(const fa2py_call *call, int id, const fa2py_operand *operand, void *args)
 {
     const dl_tensor *tensor = &operand->view.tensor;
@@ -257,6 +294,11 @@ void fa2py_feature_put(const fa2py_call *call, int id, const fa2py_operand *oper
     if (is_new(id)) {
         const fa2_tensor rows = fa2py_tensor_of(call, operand);
         fa2i_operand_put(call->op, args, id, rows.data, &rows.stride_batch);
+        return;
+    }
+    if (is_scale(id)) {
+        scale_strides(call, tensor, strides);
+        fa2i_operand_put(call->op, args, id, data_of(operand), strides);
         return;
     }
     for (int i = 0; i < line->strides && tensor->ndim == line->rank; i++) /* else all batches share it */

@@ -51,6 +51,11 @@ static bool check_operands(const fa2py_call *call, const fa2py_operand operands[
                own_rows = !paged && call->features[FA2I_OPERAND_cache_rows] == NULL;
     const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
     const int seq = seq_axis(call), head = 3 - seq;
+    if (fa2py_kv_of(&operands[1]) != fa2py_kv_of(&operands[2])) {
+        PyErr_Format(PyExc_ValueError, "k is %s and v %s; they must be of one type",
+                     fa2py_dtype_word(operands[1].view.tensor.dtype), fa2py_dtype_word(operands[2].view.tensor.dtype));
+        return false;
+    }
     if ((own_rows && !fa2py_check_same("k", k[0], "q", q[0], "batch")) ||
         !fa2py_check_same("v", v[0], "k", k[0], paged ? "pages" : "batch") ||
         !fa2py_check_same("v", v[seq], "k", k[seq], paged ? "page" : "seq") ||
@@ -104,6 +109,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     fa2py_features_ask(call, features, &problem);
     if (!check_dtype(&operands[0].view.tensor, &problem.dtype) || !check_operands(call, operands))
         return false;
+    problem.kv = fa2py_kv_of(&operands[1]); /* 8 bits where k has scales, and there alone: fa2py_begin */
     problem.batch = (int32_t)q[0];
     problem.heads_q = (int32_t)q[head];
     problem.heads_kv = (int32_t)k[head];

@@ -308,7 +308,8 @@ bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
 /* Raises ValueError unless a == b. what: the name of the quantity, such as "seq". */
 bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b, const char *what);
 bool fa2py_check_writable(const fa2py_operand *operand);
-const char *fa2py_dtype_word(dl_dtype dtype); /* its name in messages */
+const char *fa2py_dtype_word(dl_dtype dtype);  /* its name in messages */
+fa2_kv fa2py_kv_of(const fa2py_operand *rows); /* of k or v, by its type; uint8 holds e4m3 numbers */
 
 /* ---- tensors that a call writes (outputs.c) ---- */
 

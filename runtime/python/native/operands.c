@@ -33,7 +33,10 @@ const char *fa2py_dtype_word(dl_dtype dtype)
     } words[] = {{{DL_FLOAT, 16, 1}, "float16"},
                  {{DL_BFLOAT, 16, 1}, "bfloat16"},
                  {{DL_FLOAT, 32, 1}, "float32"},
-                 {{DL_FLOAT, 64, 1}, "float64"}};
+                 {{DL_FLOAT, 64, 1}, "float64"},
+                 {{DL_INT, 8, 1}, "int8"},
+                 {{DL_UINT, 8, 1}, "uint8"},
+                 {{DL_FLOAT8_E4M3FN, 8, 1}, "float8_e4m3fn"}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (memcmp(&words[i].dtype, &dtype, sizeof dtype) == 0)
             return words[i].word;
@@ -79,17 +82,38 @@ static bool check_rank(const fa2py_call *call, const fa2py_operand *operand, int
     return false;
 }
 
-/* Checks a tensor that has its rank. */
-static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q)
+fa2_kv fa2py_kv_of(const fa2py_operand *rows)
+{
+    const dl_dtype dtype = rows->view.tensor.dtype;
+    const bool is_e4m3 = dtype.code == DL_FLOAT8_E4M3FN || dtype.code == DL_UINT;
+    if (dtype.bits != 8 || dtype.lanes != 1 || (!is_e4m3 && dtype.code != DL_INT))
+        return FA2_KV_DTYPE;
+    return is_e4m3 ? FA2_KV_FP8 : FA2_KV_INT8;
+}
+
+/* Checks the type: q's, or one of 8 bits for k and v whose rows have scales. */
+static bool check_dtype(const fa2py_operand *operand, const dl_tensor *q, bool scaled)
+{
+    const dl_dtype dtype = operand->view.tensor.dtype;
+    const bool is_in_8 = fa2py_kv_of(operand) != FA2_KV_DTYPE;
+    if (scaled ? is_in_8 : memcmp(&dtype, &q->dtype, sizeof dtype) == 0)
+        return true;
+    if (scaled)
+        PyErr_Format(PyExc_ValueError, "%s is %s; with k_scale and v_scale it must be int8, float8_e4m3fn or uint8",
+                     operand->name, fa2py_dtype_word(dtype));
+    else
+        PyErr_Format(PyExc_ValueError, "%s is %s and q %s; they must be of one type%s", operand->name,
+                     fa2py_dtype_word(dtype), fa2py_dtype_word(q->dtype),
+                     is_in_8 ? ", or k and v of 8 bits with k_scale and v_scale" : "");
+    return false;
+}
+
+/* Checks a tensor that has its rank. scaled: its rows have scales. */
+static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q, bool scaled)
 {
     const dl_tensor *tensor = &operand->view.tensor;
-    if (!check_place(operand->name, tensor, q))
+    if (!check_place(operand->name, tensor, q) || !check_dtype(operand, q, scaled))
         return false;
-    if (memcmp(&tensor->dtype, &q->dtype, sizeof q->dtype) != 0) {
-        PyErr_Format(PyExc_ValueError, "%s is %s and q %s; they must be of one type", operand->name,
-                     fa2py_dtype_word(tensor->dtype), fa2py_dtype_word(q->dtype));
-        return false;
-    }
     for (int i = 0; i < RANK; i++) {
         if (operand->shape[i] > INT32_MAX) {
             PyErr_Format(PyExc_ValueError, "%s has %lld elements in dimension %d, which is too many", operand->name,
@@ -166,7 +190,7 @@ bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name
                 fa2py_operand *operand)
 {
     return open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand) &&
-           check_tensor(operand, &q->view.tensor);
+           check_tensor(operand, &q->view.tensor, false);
 }
 
 /* Returns true if the kernel can read the rows in place: they are aligned, and lie one after the other along the
@@ -196,7 +220,7 @@ bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const cha
         Py_DECREF(copy);
         return ok;
     }
-    return check_tensor(operand, &q->view.tensor);
+    return check_tensor(operand, &q->view.tensor, false);
 }
 
 /* ---- all tensors of a call ---- */
@@ -232,10 +256,11 @@ bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_featur
     *ret_stream = call->has_stream ? call->stream : current;
     *ret_lender = *ret_stream == current ? framework : NULL;
     const bool paged = call->features[FA2I_OPERAND_block_table] != NULL;
+    const bool scaled = call->features[FA2I_OPERAND_k_scale] != NULL || call->features[FA2I_OPERAND_v_scale] != NULL;
     for (int i = q->object != NULL; i < 3; i++) {
         const int rank = is_packed(call) && !(paged && i > 0) ? RANK - 1 : RANK;
         if (!open_rows(call, names[i], call->tensors[i], rank, *ret_stream, &operands[i]) ||
-            !check_tensor(&operands[i], &q->view.tensor))
+            !check_tensor(&operands[i], &q->view.tensor, scaled && i > 0))
             return false;
     }
     return fa2py_features_open(call, q, *ret_stream, features);

@@ -14,6 +14,7 @@ constexpr bool kWgmma = true;       // products are wgmma
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_FEATURES     false  // members of all other features
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -35,6 +36,9 @@ constexpr bool kAppend = false;       // new keys and values are first written i
 constexpr bool kRotary = false;       // new keys, and queries, are rotated first
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
@@ -71,8 +75,8 @@ template <class A, class B> struct Either<false, A, B> {
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
-// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -97,6 +101,11 @@ struct PageSteps {
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+#if FA2_KV_PARAMS
+#define FA2I_KV_PARAM FA2I_MEMBER
+#else
+#define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.

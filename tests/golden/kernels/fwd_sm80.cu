@@ -14,6 +14,7 @@ constexpr bool kWgmma = false;       // products are wgmma
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_FEATURES     false  // members of all other features
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -35,6 +36,9 @@ constexpr bool kAppend = false;       // new keys and values are first written i
 constexpr bool kRotary = false;       // new keys, and queries, are rotated first
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
@@ -71,8 +75,8 @@ template <class A, class B> struct Either<false, A, B> {
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
-// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -97,6 +101,11 @@ struct PageSteps {
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+#if FA2_KV_PARAMS
+#define FA2I_KV_PARAM FA2I_MEMBER
+#else
+#define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
@@ -276,16 +285,29 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     return RowTile::pair_offset(lane_offset, pair);
 }
 
+// The layout of a tile: V has its own if it has fewer columns, and so have rows of 8-bit integers.
+template <int kColumns>
+using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
+                        : kColumns == kHeadDim ? kHeadDimPadded
+                                               : (kColumns + 15) / 16 * 16>;
+
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
-// ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
-constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim;
-using KeyTile = TileForm<kInt8Scores ? kKeyColumns : kHeadDimPadded>;
-using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
+// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
+// OutputForm: rows of O at the end.
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / 2;
+constexpr int kValueColumns = kHeadDimV * kKvBytes / 2;
+using KeyTile = FormOf<kKeyColumns>;
+using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
+using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
+// After the rows of a tile of K or V in 8 bits come their scales, with a gap after each 32 (kv8_scales.cuh).
+constexpr int kScalesGap =
+    KeyTile::kChunks < 32 ? (32 / KeyTile::kChunks + 3) / 4 * 4 : 4;  // the rows that a warp copies at once, at least 4
+constexpr int kScaleBytes = kKv8 ? (kBc + (kBc - 1) / 32 * kScalesGap) * 4 : 0;
 constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * KeyTile::kPitch;
-constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
+constexpr int kKvTileBytes = kBc * KeyTile::kPitch + kScaleBytes;
+constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch + kScaleBytes;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;
@@ -565,17 +587,19 @@ struct Terms {
 
 // ---- addresses of rows of K and V -------------------------------------------------------------------------
 //
-// Policy of kernels without a paged cache. A block reads a head of K or V from a head pointer: its row 0.
+// Policy of kernels without a paged cache. A block reads a head of K or V from a head pointer: its row 0. The scales of
+// rows in 8 bits lie likewise, with strides of their own. kBytes: of an element.
+template <int kBytes = kKvBytes>
 __device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const SequenceCoord &coord,
                                                 int head)
 {
     if constexpr (kVarlen)
-        return tensor + (coord.sequence.first_k * stride.seq + head * stride.head) * 2;
+        return tensor + (coord.sequence.first_k * stride.seq + head * stride.head) * kBytes;
     else if constexpr (kLeftpad)
         return tensor +
-               (coord.key_batch() * stride.batch + coord.sequence.first_k * stride.seq + head * stride.head) * 2;
+               (coord.key_batch() * stride.batch + coord.sequence.first_k * stride.seq + head * stride.head) * kBytes;
     else
-        return tensor + (coord.key_batch() * stride.batch + head * stride.head) * 2;
+        return tensor + (coord.key_batch() * stride.batch + head * stride.head) * kBytes;
 }
 
 // A tile whose rows are contiguous in memory.
@@ -584,9 +608,10 @@ struct ContiguousRows {
 
     __device__ __forceinline__ ContiguousRows(const Params &, const SequenceCoord &, int tile) : tile(tile) {}
 
+    template <int kBytes = kKvBytes>
     __device__ __forceinline__ const char *at(const char *batch_head, const Strides &stride, int r) const
     {
-        return batch_head + (int64(tile) * kBc + r) * stride.seq * 2;
+        return batch_head + (int64(tile) * kBc + r) * stride.seq * kBytes;
     }
 };
 
@@ -610,6 +635,14 @@ template <class Plan>
 __device__ __forceinline__ KeyRows rows_of(const NoPageNumbers &numbers, const Plan &, int tile, const PageSteps &)
 {
     return KeyRows(numbers.p, numbers.coord, tile);
+}
+
+// The scale of row r of a tile.
+template <class Plan>
+__device__ __forceinline__ const char *scale_at(const NoPageNumbers &, const KeyRows &rows, const Plan &, int, int,
+                                                int r, const char *batch_head, const Strides &stride)
+{
+    return rows.template at<4>(batch_head, stride, r);
 }
 
 template <class> using PageNumbersOf = NoPageNumbers;
@@ -1163,43 +1196,13 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
     }
 }
 
+// O needs no more than the division by the sums.
+__device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4]) {}
+
 // The empty policy: a warp has all columns of its rows.
 __device__ __forceinline__ void put_scores(uint32, const float (&)[kRowTiles][kColTiles][4]) {}
 
 __device__ __forceinline__ void add_scores(uint32, float (&)[kRowTiles][kColTiles][4]) {}
-
-// ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
-
-struct AnyFirstTile {
-    int first;
-};
-
-struct FirstTileIs0 {
-    static constexpr int first = 0;
-};
-
-struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, FirstTileIs0>::Type {
-    int count;
-    int unmasked;  // tiles from this one on need a mask
-    int plain;     // with a window, tiles before this one need a mask, too
-
-    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
-    {
-        find_tiles(*this, p, coord);
-        if constexpr (kSplit)
-            take_share(*this, p, coord);
-    }
-
-private:
-    // Reduces the range to this block's share if several blocks divide the keys.
-    template <class Range>
-    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockCoord &coord)
-    {
-        const int share = (range.count - range.first + coord.splits(p) - 1) / coord.splits(p);
-        range.first = min(range.first + coord.split * share, range.count);
-        range.count = min(range.first + share, range.count);
-    }
-};
 
 // ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
 
@@ -1228,6 +1231,18 @@ __device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gme
                  : "memory");
 }
 
+// Copies 4 bytes through L1, if wanted; zeros if keep is false.
+__device__ __forceinline__ void cp_async_4_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.ca.shared.global [%0], [%1], 4, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 4 : 0)
+                 : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -1250,12 +1265,6 @@ struct Share {
     bool wanted;
 };
 constexpr Share kWhole = {0, 1, true};
-
-// The layout of a tile: V has its own if it has fewer columns, and so has K in 8-bit integers.
-template <int kColumns>
-using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
-                        : kColumns == kHeadDim ? kHeadDimPadded
-                                               : kColumns>;
 
 // The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
 // again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves
@@ -1381,13 +1390,70 @@ template <int kPending> __device__ __forceinline__ void fill_wait()
         cp_async_wait<kPending>();
 }
 
+// The empty policy: rows of K and V have no scales.
+struct ScaleHeads {
+    __device__ __forceinline__ ScaleHeads(const Params &, const BlockCoord &, int) {}
+};
+
+struct ScaleFills {
+    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
+    __device__ __forceinline__ void issue_k_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
+                                                   const Plan &, Share, uint32, int, int, Number)
+    {
+    }
+
+    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
+    __device__ __forceinline__ void issue_v_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
+                                                   const Plan &, Share, uint32, int, int, Number)
+    {
+    }
+
+    __device__ __forceinline__ void store_k_scales(uint32) {}
+
+    __device__ __forceinline__ void store_v_scales(uint32) {}
+};
+
+// ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
+
+struct AnyFirstTile {
+    int first;
+};
+
+struct FirstTileIs0 {
+    static constexpr int first = 0;
+};
+
+struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, FirstTileIs0>::Type {
+    int count;
+    int unmasked;  // tiles from this one on need a mask
+    int plain;     // with a window, tiles before this one need a mask, too
+
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
+    {
+        find_tiles(*this, p, coord);
+        if constexpr (kSplit)
+            take_share(*this, p, coord);
+    }
+
+private:
+    // Reduces the range to this block's share if several blocks divide the keys.
+    template <class Range>
+    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockCoord &coord)
+    {
+        const int share = (range.count - range.first + coord.splits(p) - 1) / coord.splits(p);
+        range.first = min(range.first + coord.split * share, range.count);
+        range.count = min(range.first + share, range.count);
+    }
+};
+
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in exact_scores.cuh and int8_scores.cuh. A team of warps processes every kTeams-th tile.
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A team
+// of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
-using KeyPlan = FillPlan<kBc, kTeamThreads>;
+using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
 struct NoFill {
@@ -1403,15 +1469,15 @@ struct NoFill {
 constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 
 // The loads of tiles of K and V that are under way while another tile is processed.
-struct KeyFills {
+struct KeyFills : ScaleFills {
     Fill<kBc, kTeamThreads, kKeyColumns> k;
-    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kHeadDimV>>::Type v;
+    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kValueColumns>>::Type v;
 };
 
 using Pages = PageNumbersOf<KeyPlan>;
 
 // Where a team's tiles of K and V come from and go to.
-struct KeyStream {
+struct KeyStream : ScaleHeads {
     const char *k, *v;  // head pointers
     uint32 smem;
     int team;
@@ -1428,6 +1494,10 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
+    if constexpr (kKv8)
+        fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+                                                      tile, coord.seq_k(p) - tile * kBc,
+                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
 template <bool kFull>
@@ -1437,21 +1507,12 @@ __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, con
     if constexpr (kVInK)
         return;
     else if constexpr (kOwnValuePlan)
-        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kValueColumns>(), share, tile);
     else
         issue_v_by<kFull>(fills, pages, p, coord, to, plan, share, tile);
 }
 
-// ---- S = Q K^T of the elements as they are ---------------------------------------------------------------------
-//
-// Policy of kernels that do not round Q and K to 8-bit integers; the others have int8_scores.cuh.
-using Queries = QueryFragments;
-
-__device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                       int)
-{
-    return q_frag;
-}
+// ---- loads of K as it is in memory, for exact_scores.cuh and kv8_scores.cuh ----------------------------------------
 
 // The head pointer of the rows of K that are loaded.
 __device__ __forceinline__ const char *loaded_keys(const Params &p, const BlockCoord &coord, int kv_head)
@@ -1469,6 +1530,22 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
     fills.k.template issue<kWide || kFull>(
         plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
+    if constexpr (kKv8)
+        fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
+                                                      tile, coord.seq_k(p) - tile * kBc,
+                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
+}
+
+// ---- S = Q K^T of the elements as they are ---------------------------------------------------------------------
+//
+// Policy of kernels that multiply 16-bit elements of Q and K as they are in memory. Others: int8_scores.cuh,
+// kv8_scores.cuh.
+using Queries = QueryFragments;
+
+__device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
+                                                       int)
+{
+    return q_frag;
 }
 
 // Products need no scale.
@@ -1476,7 +1553,10 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &) {}
+__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
+                                             uint32, int)
+{
+}
 
 // ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
@@ -1568,8 +1648,8 @@ using ScoreTile = float[kRowTiles][kColTiles][4];
 using OutputTile = float[kRowTiles][kOutTiles][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
 
-constexpr int kSteps = kInt8Scores ? kKeyColumns / 16 : kDepth;  // of S = Q K^T
-constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores;       // S begins with its terms
+constexpr int kSteps = kInt8Scores || kKv8 ? KeyTile::kChunks / 2 : kDepth;  // of S = Q K^T
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;          // S begins with its terms
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -1594,8 +1674,10 @@ struct WarpRows {
 __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v_smem)
 {
     fills.k.store(k_smem);
+    fills.store_k_scales(k_smem);
     if constexpr (kJoint) {
         fills.v.store(v_smem);
+        fills.store_v_scales(v_smem);
         fill_wait<kKStages - 2>();
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
@@ -1608,6 +1690,7 @@ __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v
 __device__ __forceinline__ void await_v(KeyFills &fills, uint32 v_smem)
 {
     fills.v.store(v_smem);
+    fills.store_v_scales(v_smem);
     fill_wait<kKStages - 1>();
 }
 
@@ -1719,7 +1802,7 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
-    scale_scores(s, queries, scale);
+    scale_scores(s, queries, scale, k_smem, own.lane);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);
@@ -1769,6 +1852,7 @@ __device__ __forceinline__ void await_step_before()
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
 //     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
+//     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
 //     how a row begins and ends           softmax.cuh
@@ -1877,7 +1961,7 @@ __device__ __forceinline__ void forward(const Params &p)
         const int kv_head = coord.kv_head(p);
         const char *k_head = loaded_keys(p, coord, kv_head);
         const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
-        const KeyStream to{k_head, v_head, smem, team};
+        const KeyStream to{ScaleHeads(p, coord, kv_head), k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
         Pages pages(p, coord);
         pages.find_first(tile);
@@ -1907,7 +1991,9 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    write_rows<ValueTile>(p, coord, o, row, smem, warp_row, lane);
+    if constexpr (kKv8)
+        finish_output(o);
+    write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) fwd_sm80(const __grid_constant__ Params p)

@@ -16,6 +16,7 @@ constexpr bool kWgmma = false;       // products are wgmma
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS true  // members of softcap and window
 #define FA2_FEATURES     true  // members of all other features
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -37,6 +38,9 @@ constexpr bool kAppend = false;       // new keys and values are first written i
 constexpr bool kRotary = false;       // new keys, and queries, are rotated first
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
@@ -73,8 +77,8 @@ template <class A, class B> struct Either<false, A, B> {
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
-// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -99,6 +103,11 @@ struct PageSteps {
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+#if FA2_KV_PARAMS
+#define FA2I_KV_PARAM FA2I_MEMBER
+#else
+#define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
 
 // The parameters of features; present in all kernels with a feature.
@@ -179,6 +188,12 @@ FA2I_PARAM(INT64, dbias_key)
 /* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
+/* kv in 8 bits: [batches, rows, Hkv] of K, and of V. Kernels without it lack these members, which therefore stay the
+ * last ones: new members go before them. */
+FA2I_KV_PARAM(FLOATS, k_scale)
+FA2I_KV_PARAM(STRIDES, k_scale_stride)
+FA2I_KV_PARAM(FLOATS, v_scale)
+FA2I_KV_PARAM(STRIDES, v_scale_stride)
 };
 
 // One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
@@ -349,16 +364,29 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     return RowTile::pair_offset(lane_offset, pair);
 }
 
+// The layout of a tile: V has its own if it has fewer columns, and so have rows of 8-bit integers.
+template <int kColumns>
+using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
+                        : kColumns == kHeadDim ? kHeadDimPadded
+                                               : (kColumns + 15) / 16 * 16>;
+
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
-// ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
-constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim;
-using KeyTile = TileForm<kInt8Scores ? kKeyColumns : kHeadDimPadded>;
-using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
+// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
+// OutputForm: rows of O at the end.
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / 2;
+constexpr int kValueColumns = kHeadDimV * kKvBytes / 2;
+using KeyTile = FormOf<kKeyColumns>;
+using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
+using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
+// After the rows of a tile of K or V in 8 bits come their scales, with a gap after each 32 (kv8_scales.cuh).
+constexpr int kScalesGap =
+    KeyTile::kChunks < 32 ? (32 / KeyTile::kChunks + 3) / 4 * 4 : 4;  // the rows that a warp copies at once, at least 4
+constexpr int kScaleBytes = kKv8 ? (kBc + (kBc - 1) / 32 * kScalesGap) * 4 : 0;
 constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * KeyTile::kPitch;
-constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
+constexpr int kKvTileBytes = kBc * KeyTile::kPitch + kScaleBytes;
+constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch + kScaleBytes;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;
@@ -1034,11 +1062,12 @@ struct Terms {
 // ---- addresses of rows of K and V in pages ------------------------------------------------------------------
 //
 // Policy of kernels with a paged cache; the others have keys.cuh. A block reads a head of K or V from a head pointer:
-// its row 0 in page 0.
+// its row 0 in page 0. The scales of rows in 8 bits lie likewise, with strides of their own. kBytes: of an element.
+template <int kBytes = kKvBytes>
 __device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const SequenceCoord &,
                                                 int head)
 {
-    return tensor + head * stride.head * 2;
+    return tensor + head * stride.head * kBytes;
 }
 
 // A page has 2^page_shift rows of every head, [pages, page, Hkv, D]. Key j of a sequence is row j % page
@@ -1073,11 +1102,12 @@ struct PagedRows {
         return min(uint32(__ldg(table + (key >> p.features.page_shift))), p.features.pages - 1u);
     }
 
+    template <int kBytes = kKvBytes>
     __device__ __forceinline__ const char *at(const char *batch_head, const Strides &stride, int r) const
     {
         const int own = key(r), in_page = own & ((1 << p.features.page_shift) - 1);
         const uint32 own_page = one ? page : look_up(own);
-        return batch_head + (own_page * stride.batch + in_page * stride.seq) * 2;
+        return batch_head + (own_page * stride.batch + in_page * stride.seq) * kBytes;
     }
 };
 
@@ -1107,6 +1137,18 @@ __device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gme
                  "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
                  "}" ::"r"(smem),
                  "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
+                 : "memory");
+}
+
+// Copies 4 bytes through L1, if wanted; zeros if keep is false.
+__device__ __forceinline__ void cp_async_4_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.ca.shared.global [%0], [%1], 4, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 4 : 0)
                  : "memory");
 }
 
@@ -1266,12 +1308,6 @@ struct Share {
 };
 constexpr Share kWhole = {0, 1, true};
 
-// The layout of a tile: V has its own if it has fewer columns, and so has K in 8-bit integers.
-template <int kColumns>
-using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
-                        : kColumns == kHeadDim ? kHeadDimPadded
-                                               : kColumns>;
-
 // The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
 // again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves
 // registers that the accumulators need.
@@ -1403,6 +1439,7 @@ template <int kPending> __device__ __forceinline__ void fill_wait()
 
 // The pages of the tiles that are copied next.
 template <class Plan> struct PageNumbers {
+    static constexpr int kChunks = Plan::kChunks;
     static constexpr int kOwn = (Plan::kPasses + kChunks - 1) / kChunks;  // passes that a lane looks up
     static constexpr int kTiles = kJoint ? kKStages - 1 : 2;              // V of a tile after K, and K of the next tile
     static_assert(32 % kChunks == 0 && Plan::kAllThreads && kBc % Plan::kRowStep * kChunks % 32 == 0,
@@ -1469,6 +1506,7 @@ template <class Plan> struct PageNumbers {
 // Offsets of the rows of the next tile in K or V: 32 bits, which one instruction turns into an address.
 template <class Plan> struct ExchangedRows {
     using Numbers = PageNumbers<Plan>;
+    static constexpr int kChunks = Plan::kChunks;
     const int first_row;  // of this lane's rows
     const uint32 bytes;   // of a step
     uint32 own[Numbers::kOwn];
@@ -1491,6 +1529,18 @@ template <class Plan> struct ExchangedRows {
         return batch_head + int64(__shfl_sync(0xffffffffu, own[pass / kChunks], pass % kChunks, kChunks)) * bytes;
     }
 };
+
+// The scale of a row of the tile that is copied next: the i-th of those whose pages this lane has looked up.
+template <class Plan>
+__device__ __forceinline__ const char *scale_at(const PageNumbers<Plan> &numbers, const ExchangedRows<Plan> &,
+                                                const Plan &plan, int tile, int i, int, const char *batch_head,
+                                                const Strides &stride)
+{
+    const auto &features = numbers.p.features;
+    const uint32 page = min(numbers.own[0][i], features.pages - 1u);
+    const int in_page = numbers.key(plan, tile, i) & ((1 << features.page_shift) - 1);
+    return batch_head + (page * stride.batch + in_page * stride.seq) * 4;
+}
 
 // Returns the rows of the tile that is copied next.
 template <class Plan>
@@ -1993,10 +2043,36 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
     }
 }
 
+// O needs no more than the division by the sums.
+__device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4]) {}
+
 // The empty policy: a warp has all columns of its rows.
 __device__ __forceinline__ void put_scores(uint32, const float (&)[kRowTiles][kColTiles][4]) {}
 
 __device__ __forceinline__ void add_scores(uint32, float (&)[kRowTiles][kColTiles][4]) {}
+
+// The empty policy: rows of K and V have no scales.
+struct ScaleHeads {
+    __device__ __forceinline__ ScaleHeads(const Params &, const BlockCoord &, int) {}
+};
+
+struct ScaleFills {
+    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
+    __device__ __forceinline__ void issue_k_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
+                                                   const Plan &, Share, uint32, int, int, Number)
+    {
+    }
+
+    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
+    __device__ __forceinline__ void issue_v_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
+                                                   const Plan &, Share, uint32, int, int, Number)
+    {
+    }
+
+    __device__ __forceinline__ void store_k_scales(uint32) {}
+
+    __device__ __forceinline__ void store_v_scales(uint32) {}
+};
 
 // ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
 
@@ -2033,11 +2109,12 @@ private:
 
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in exact_scores.cuh and int8_scores.cuh. A team of warps processes every kTeams-th tile.
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A team
+// of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
-using KeyPlan = FillPlan<kBc, kTeamThreads>;
+using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
 struct NoFill {
@@ -2053,15 +2130,15 @@ struct NoFill {
 constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 
 // The loads of tiles of K and V that are under way while another tile is processed.
-struct KeyFills {
+struct KeyFills : ScaleFills {
     Fill<kBc, kTeamThreads, kKeyColumns> k;
-    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kHeadDimV>>::Type v;
+    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kValueColumns>>::Type v;
 };
 
 using Pages = PageNumbersOf<KeyPlan>;
 
 // Where a team's tiles of K and V come from and go to.
-struct KeyStream {
+struct KeyStream : ScaleHeads {
     const char *k, *v;  // head pointers
     uint32 smem;
     int team;
@@ -2078,6 +2155,10 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
+    if constexpr (kKv8)
+        fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+                                                      tile, coord.seq_k(p) - tile * kBc,
+                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
 template <bool kFull>
@@ -2087,21 +2168,12 @@ __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, con
     if constexpr (kVInK)
         return;
     else if constexpr (kOwnValuePlan)
-        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kValueColumns>(), share, tile);
     else
         issue_v_by<kFull>(fills, pages, p, coord, to, plan, share, tile);
 }
 
-// ---- S = Q K^T of the elements as they are ---------------------------------------------------------------------
-//
-// Policy of kernels that do not round Q and K to 8-bit integers; the others have int8_scores.cuh.
-using Queries = QueryFragments;
-
-__device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                       int)
-{
-    return q_frag;
-}
+// ---- loads of K as it is in memory, for exact_scores.cuh and kv8_scores.cuh ----------------------------------------
 
 // The head pointer of the rows of K that are loaded.
 __device__ __forceinline__ const char *loaded_keys(const Params &p, const BlockCoord &coord, int kv_head)
@@ -2119,6 +2191,22 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
     fills.k.template issue<kWide || kFull>(
         plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
+    if constexpr (kKv8)
+        fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
+                                                      tile, coord.seq_k(p) - tile * kBc,
+                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
+}
+
+// ---- S = Q K^T of the elements as they are ---------------------------------------------------------------------
+//
+// Policy of kernels that multiply 16-bit elements of Q and K as they are in memory. Others: int8_scores.cuh,
+// kv8_scores.cuh.
+using Queries = QueryFragments;
+
+__device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
+                                                       int)
+{
+    return q_frag;
 }
 
 // Products need no scale.
@@ -2126,7 +2214,10 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &) {}
+__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
+                                             uint32, int)
+{
+}
 
 // ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
@@ -2218,8 +2309,8 @@ using ScoreTile = float[kRowTiles][kColTiles][4];
 using OutputTile = float[kRowTiles][kOutTiles][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
 
-constexpr int kSteps = kInt8Scores ? kKeyColumns / 16 : kDepth;  // of S = Q K^T
-constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores;       // S begins with its terms
+constexpr int kSteps = kInt8Scores || kKv8 ? KeyTile::kChunks / 2 : kDepth;  // of S = Q K^T
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;          // S begins with its terms
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -2244,8 +2335,10 @@ struct WarpRows {
 __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v_smem)
 {
     fills.k.store(k_smem);
+    fills.store_k_scales(k_smem);
     if constexpr (kJoint) {
         fills.v.store(v_smem);
+        fills.store_v_scales(v_smem);
         fill_wait<kKStages - 2>();
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
@@ -2258,6 +2351,7 @@ __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v
 __device__ __forceinline__ void await_v(KeyFills &fills, uint32 v_smem)
 {
     fills.v.store(v_smem);
+    fills.store_v_scales(v_smem);
     fill_wait<kKStages - 1>();
 }
 
@@ -2369,7 +2463,7 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
-    scale_scores(s, queries, scale);
+    scale_scores(s, queries, scale, k_smem, own.lane);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);
@@ -2419,6 +2513,7 @@ __device__ __forceinline__ void await_step_before()
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
 //     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
+//     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
 //     how a row begins and ends           softmax.cuh
@@ -2527,7 +2622,7 @@ __device__ __forceinline__ void forward(const Params &p)
         const int kv_head = coord.kv_head(p);
         const char *k_head = loaded_keys(p, coord, kv_head);
         const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
-        const KeyStream to{k_head, v_head, smem, team};
+        const KeyStream to{ScaleHeads(p, coord, kv_head), k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
         Pages pages(p, coord);
         pages.find_first(tile);
@@ -2557,7 +2652,9 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    write_rows<ValueTile>(p, coord, o, row, smem, warp_row, lane);
+    if constexpr (kKv8)
+        finish_output(o);
+    write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }
 
 // ---- the kernel after the main one: combines the splits of a row --------------------------------------------

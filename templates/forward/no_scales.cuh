@@ -1,0 +1,26 @@
+#pragma once
+#include "forward/coord.cuh"
+#include "lib/fill.cuh"
+
+// The empty policy: rows of K and V have no scales.
+struct ScaleHeads {
+    __device__ __forceinline__ ScaleHeads(const Params &, const BlockCoord &, int) {}
+};
+
+struct ScaleFills {
+    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
+    __device__ __forceinline__ void issue_k_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
+                                                   const Plan &, Share, uint32, int, int, Number)
+    {
+    }
+
+    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
+    __device__ __forceinline__ void issue_v_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
+                                                   const Plan &, Share, uint32, int, int, Number)
+    {
+    }
+
+    __device__ __forceinline__ void store_k_scales(uint32) {}
+
+    __device__ __forceinline__ void store_v_scales(uint32) {}
+};
