@@ -219,7 +219,8 @@ static double bytes(const fa2_problem *p)
 {
     const double queries = (double)p->batch * p->heads_q * p->seq_q;
     const double keys = (double)p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
-    return (queries * columns(p) + keys * fa2i_key_columns(p)) * sizeof(uint16_t);
+    return (queries * p->head_dim + keys * fa2i_key_columns(p)) * sizeof(uint16_t) +
+           queries * fa2i_head_dim_v(p) * fa2i_out_traffic(p);
 }
 
 double fa2i_forward_bytes(const fa2_problem *problem)

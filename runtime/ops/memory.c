@@ -18,7 +18,6 @@
 enum {
     ROW_ALIGN_BYTES = 16,
     ROW_ALIGN_ELEMS = 8,
-    ELEM_BYTES = 2,
     DIMENSIONS = 3,
     PLACES_DIMENSIONS = 4,
     PATIENCE = 10000 /* steps of a search; nested strides need about ten */
@@ -217,19 +216,19 @@ static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
     return explain_strides(m, strides, least, writer);
 }
 
-fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
-                                 const char *writer, fa2i_memory *ret_memory)
+fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
+                               int32_t elem_bytes, const char *writer, fa2i_memory *ret_memory)
 {
     const int64_t strides[] = {tensor->stride_batch, tensor->stride_seq, tensor->stride_head};
     const int64_t repeat = writer != NULL ? head_dim : 0, least[] = {repeat, head_dim, repeat};
     const uintptr_t begin = (uintptr_t)tensor->data;
     fa2i_memory *m = ret_memory;
-    int64_t end = (int64_t)head_dim * ELEM_BYTES;
+    int64_t end = (int64_t)head_dim * elem_bytes;
     bool wrong = begin == 0 || begin % ROW_ALIGN_BYTES != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END;
 
     m->name = name;
     m->begin = (int64_t)begin;
-    m->row_bytes = (int64_t)head_dim * ELEM_BYTES;
+    m->row_bytes = (int64_t)head_dim * elem_bytes;
     for (int i = 0; i < DIMENSIONS; i++) {
         int64_t reach = 0;
         m->extents[i] = extents[i];
@@ -237,9 +236,9 @@ fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, con
         if (extents[i] == 1)
             continue;
         wrong |= strides[i] % ROW_ALIGN_ELEMS != 0 || strides[i] < least[i];
-        wrong |= __builtin_mul_overflow(strides[i], (extents[i] - 1) * (int64_t)ELEM_BYTES, &reach);
+        wrong |= __builtin_mul_overflow(strides[i], (extents[i] - 1) * (int64_t)elem_bytes, &reach);
         wrong |= __builtin_add_overflow(end, reach, &end);
-        m->strides[i] = (int64_t)((uint64_t)strides[i] * ELEM_BYTES);
+        m->strides[i] = (int64_t)((uint64_t)strides[i] * (uint64_t)elem_bytes);
     }
     wrong |= __builtin_add_overflow(end, m->begin, &end) || end > FA2I_ADDRESS_END;
     m->end = end;
@@ -253,6 +252,12 @@ fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, con
                          name, name, name, (long long)strides[0], (long long)strides[1], (long long)strides[2],
                          (int)extents[0], (int)extents[1], (int)extents[2], (int)head_dim, writer);
     return FA2_OK;
+}
+
+fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
+                                 const char *writer, fa2i_memory *ret_memory)
+{
+    return fa2i_memory_of_rows(name, tensor, extents, head_dim, sizeof(uint16_t), writer, ret_memory);
 }
 
 fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes, size_t align, fa2i_memory *ret_memory)

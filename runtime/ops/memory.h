@@ -28,6 +28,10 @@ typedef struct fa2i_memory {
 fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
                                  const char *writer, fa2i_memory *ret_memory);
 
+/* The same for elements of elem_bytes bytes. */
+fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
+                               int32_t elem_bytes, const char *writer, fa2i_memory *ret_memory);
+
 /* Checks and locates a contiguous array, which is a multiple of align bytes. */
 fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes, size_t align,
                                 fa2i_memory *ret_memory);

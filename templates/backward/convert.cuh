@@ -1,5 +1,6 @@
 #pragma once
 #include "backward/dq_sums.cuh"
+#include "backward/gradient.cuh"
 #include "lib/mma.cuh"
 
 // ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
@@ -20,9 +21,21 @@ __device__ __forceinline__ int dq_chunk(int warp, int n)
         return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
 }
 
-// Converts both rows of a part of a fragment.
+// Writes eight numbers of a row of dQ: elements, or fp32.
+__device__ __forceinline__ void put_chunk(char *to, const float (&x)[8])
+{
+    if constexpr (kPartial) {
+        put_fp32(to, float4{x[0], x[1], x[2], x[3]});
+        put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+    } else {
+        *reinterpret_cast<uint4 *>(to) =
+            uint4{pack2(x[0], x[1]), pack2(x[2], x[3]), pack2(x[4], x[5]), pack2(x[6], x[7])};
+    }
+}
+
+// Scaled numbers of both rows of a part of a fragment.
 struct ConvertedRows {
-    uint4 upper, lower;
+    float upper[8], lower[8];
 
     __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
     {
@@ -30,16 +43,12 @@ struct ConvertedRows {
 #pragma unroll
         for (int e = 0; e < 4; e++)
             x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
-        if constexpr (kAddFour) {
-            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
-                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
-            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
-                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
-        } else {
-            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
-                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
-            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
-                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float y[4] = {x[i].x * scale, x[i].y * scale, x[i].z * scale, x[i].w * scale};
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
         }
     }
 
@@ -47,9 +56,9 @@ struct ConvertedRows {
     __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
     {
         if (row < p.seq_q)
-            *reinterpret_cast<uint4 *>(to) = upper;
+            put_chunk(to, upper);
         if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+            put_chunk(to + 8 * p.dq_stride.seq * kOutBytes, lower);
     }
 };
 
@@ -61,7 +70,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     const int head = batch_head % p.heads_q;
     const int64 batch = batch_head / p.heads_q;
     const float *from_tile = p.dq_sum + tile * kDqTile;
-    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * kOutBytes;
     const float scale = p.scale;
 
 #pragma unroll
@@ -76,7 +85,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
         if (chunk >= kHeadDim / 8)
             continue;
         const ConvertedRows rows(from, quad_row, scale);
-        rows.write(p, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+        rows.write(p, out + (row * p.dq_stride.seq + chunk * 8) * kOutBytes, row);
     }
 }
 

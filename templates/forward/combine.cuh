@@ -1,5 +1,6 @@
 #pragma once
 #include "forward/coord.cuh"
+#include "forward/merge.cuh"
 #include "forward/softmax.cuh"
 #include "lib/early.cuh"
 #include "lib/mma.cuh"
@@ -78,9 +79,9 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
-        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * 2;
+        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * kOutBytes;
     } else {
-        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * 2;
+        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * kOutBytes;
     }
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
@@ -88,6 +89,9 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
     const int splits = row_parts.splits;
     const float *const lse_parts = p.partial_lse + row_parts.first;
     const int64 step = row_parts.step;
+    float old_lse = kMerges && lane == 0 ? p.lse[row] : minus_infinity();
+    if constexpr (kMerges)
+        old_lse = __shfl_sync(0xffffffffu, old_lse, 0);  // lane 0 reads for all: it is the one that writes
 
     float most = lane < splits ? lse_parts[lane * step] : minus_infinity();  // used after the loads of parts are issued
     float sum = 0.0f;
@@ -142,10 +146,10 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
             inverse = row_inverse(sum);
             lse = row_lse(most, sum, 1.0f);
         }
+        const Merge merge(lse, old_lse);
         if (own_splits > 0)
-            *reinterpret_cast<uint2 *>(o + column * 2) =
-                uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
+            merge.put(o + column * kOutBytes, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
         if (p.lse != nullptr && begin + lane == 0)
-            p.lse[row] = lse;
+            p.lse[row] = merge.lse;
     }
 }
