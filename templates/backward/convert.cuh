@@ -21,34 +21,26 @@ __device__ __forceinline__ int dq_chunk(int warp, int n)
         return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
 }
 
-// Writes eight numbers of a row of dQ: elements, or fp32.
-__device__ __forceinline__ void put_chunk(char *to, const float (&x)[8])
-{
-    if constexpr (kPartial) {
-        put_fp32(to, float4{x[0], x[1], x[2], x[3]});
-        put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
-    } else {
-        *reinterpret_cast<uint4 *>(to) =
-            uint4{pack2(x[0], x[1]), pack2(x[2], x[3]), pack2(x[4], x[5]), pack2(x[6], x[7])};
-    }
-}
+// Both rows of a part of a fragment, as elements.
+struct ElementRows {
+    uint4 upper, lower;
 
-// Scaled numbers of both rows of a part of a fragment.
-struct ConvertedRows {
-    float upper[8], lower[8];
-
-    __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
+    __device__ __forceinline__ ElementRows(const float *from, int quad_row, float scale)
     {
         float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
 #pragma unroll
         for (int e = 0; e < 4; e++)
             x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float y[4] = {x[i].x * scale, x[i].y * scale, x[i].z * scale, x[i].w * scale};
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
+        if constexpr (kAddFour) {
+            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
+                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
+            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
+                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
+        } else {
+            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
+                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
+            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
+                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
         }
     }
 
@@ -56,11 +48,38 @@ struct ConvertedRows {
     __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
     {
         if (row < p.seq_q)
-            put_chunk(to, upper);
+            *reinterpret_cast<uint4 *>(to) = upper;
         if (row + 8 < p.seq_q)
-            put_chunk(to + 8 * p.dq_stride.seq * kOutBytes, lower);
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
     }
 };
+
+// The same in fp32.
+struct Fp32Rows {
+    float upper[8], lower[8];
+
+    __device__ __forceinline__ Fp32Rows(const float *from, int quad_row, float scale)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float4 x =
+                __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+            const float y[4] = {x.x * scale, x.y * scale, x.z * scale, x.w * scale};
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
+        }
+    }
+
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    {
+        if (row < p.seq_q)
+            put_fp32_chunk(to, upper);
+        if (row + 8 < p.seq_q)
+            put_fp32_chunk(to + 8 * p.dq_stride.seq * 4, lower);
+    }
+};
+using ConvertedRows = Either<kPartial, Fp32Rows, ElementRows>::Type;
 
 __device__ __forceinline__ void convert_batches(const Params &p)
 {
@@ -85,7 +104,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
         if (chunk >= kHeadDim / 8)
             continue;
         const ConvertedRows rows(from, quad_row, scale);
-        rows.write(p, out + (row * p.dq_stride.seq + chunk * 8) * kOutBytes, row);
+        rows.write(p, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }
 

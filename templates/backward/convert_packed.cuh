@@ -4,13 +4,17 @@
 // ---- the conversion of dQ of packed sequences -----------------------------------------------------------------------
 
 // Writes eight columns of a row in an m16 tile that the sequence's end cuts.
-__device__ __forceinline__ void put_cut_row(char *to, const float *from, float scale)
+__device__ __forceinline__ void put_cut_row(const float *from, float scale, char *to)
 {
     const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
     const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
-    const float row[8] = {x.x * scale, x.y * scale, x.z * scale, x.w * scale,
-                          y.x * scale, y.y * scale, y.z * scale, y.w * scale};
-    put_chunk(to, row);
+    if constexpr (kPartial) {
+        put_fp32(to, float4{x.x * scale, x.y * scale, x.z * scale, x.w * scale});
+        put_fp32(to + 16, float4{y.x * scale, y.y * scale, y.z * scale, y.w * scale});
+    } else {
+        *reinterpret_cast<uint4 *>(to) = {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale),
+                                          pack2(y.x * scale, y.y * scale), pack2(y.z * scale, y.w * scale)};
+    }
 }
 
 __device__ __forceinline__ void convert_packed(const Params &p)
@@ -41,11 +45,11 @@ __device__ __forceinline__ void convert_packed(const Params &p)
             continue;
         if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
             for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
-                put_cut_row(out + (r * p.dq_stride.seq + chunk * 8) * kOutBytes,
-                            from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
+                put_cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale,
+                            out + r * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes);
             continue;
         }
         const ConvertedRows rows(from, quad_row, scale);
-        rows.write(own, out + (row * p.dq_stride.seq + chunk * 8) * kOutBytes, row);
+        rows.write(own, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }

@@ -88,6 +88,6 @@ __device__ __forceinline__ void clear_unseen(const Params &p, int batch, int hea
     const int chunk = threadIdx.x % kRow;
     for (int i = threadIdx.x / kRow; i < before + behind && threadIdx.x < kRows * kRow; i += kRows) {
         const int row = i < before ? i : i - before + end * kBr;
-        clear_chunk(out + (row * p.dq_stride.seq + chunk * 8) * kOutBytes);
+        clear_chunk(out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes);
     }
 }

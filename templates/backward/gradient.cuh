@@ -24,6 +24,13 @@ __device__ __forceinline__ void put_fp32(char *to, float4 x)
     *at = x;
 }
 
+// Writes eight neighbouring numbers in fp32.
+__device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
+{
+    put_fp32(to, float4{x[0], x[1], x[2], x[3]});
+    put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+}
+
 // Sets a chunk of eight numbers to 0. Nothing is to be added there if the kernel merges.
 __device__ __forceinline__ void clear_chunk(char *to)
 {

@@ -108,7 +108,7 @@ __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, 
 {
     clear_unused<kBlock>(
         p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
-            clear_chunk(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq + chunk * 8) * kOutBytes);
+            clear_chunk(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * kOutBytes + chunk * kChunkBytes);
         });
 }
 
@@ -162,7 +162,7 @@ template <class Coord> __device__ __forceinline__ void clear_unused_keys(const P
                                const int chunk = of_key ? part : part - kKeyChunks;
                                if (out != nullptr)
                                    clear_chunk(
-                                       out +
-                                       (coord.kv_head * stride.head + row * stride.seq + chunk * 8) * kOutBytes);
+                                       out + (coord.kv_head * stride.head + row * stride.seq) * kOutBytes +
+                                       chunk * kChunkBytes);
                            });
 }

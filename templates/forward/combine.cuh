@@ -146,10 +146,16 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
             inverse = row_inverse(sum);
             lse = row_lse(most, sum, 1.0f);
         }
-        const Merge merge(lse, old_lse);
-        if (own_splits > 0)
-            merge.put(o + column * kOutBytes, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+        if constexpr (kPartial) {
+            const Merge merge(lse, old_lse);
+            if (own_splits > 0)
+                merge.put(o + column * 4, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+            lse = merge.lse;
+        } else if (own_splits > 0) {
+            *reinterpret_cast<uint2 *>(o + column * 2) =
+                uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
+        }
         if (p.lse != nullptr && begin + lane == 0)
-            p.lse[row] = merge.lse;
+            p.lse[row] = lse;
     }
 }

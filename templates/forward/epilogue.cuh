@@ -18,7 +18,7 @@ template <class Row> __device__ __forceinline__ float sink_of(const Params &p, c
         return p.features.sinks[coord.query_head(p, 0)];
 }
 
-// How a row ends: the factor of O, and LSE.
+// How a row of a partial result ends: the factor of O, and LSE.
 struct RowEnd {
     float inverse, lse;
 
@@ -49,15 +49,27 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const RowEnd end(p, coord, row, m, h);
+            const float sum = quad_sum(row.sum[m][h]);
+            float inverse, lse;
+            if constexpr (kSinks) {
+                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+                inverse = end.inverse;
+                lse = end.lse;
+            } else {
+                inverse = row_inverse(sum);
+            }
+            inverse *= kept_scale(p);
             const int r = m * 16 + h * 8 + quad_row;
 #pragma unroll
             for (int n = 0; n < kOutTiles; n++)
                 store_shared_4(address(r, n) + quad_lane * 4,
-                               pack2(o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse));
+                               pack2(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse));
             const int block_row = coord.first_row + warp_row + r;
-            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows)
-                p.lse[coord.index(p, block_row)] = end.lse;
+            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows) {
+                if constexpr (!kSinks)
+                    lse = row_lse(row.max[m][h], sum, p.scale);
+                p.lse[coord.index(p, block_row)] = lse;
+            }
         }
     }
 }

@@ -126,7 +126,10 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
         Merge(lse, load_shared_4(old)).put(out, merged.o);
         return;
     }
-    Merge(0.0f, minus_infinity()).put(out, merged.o);
+    if constexpr (kPartial)
+        *reinterpret_cast<float4 *>(out) = merged.o;
+    else
+        *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
     if (p.lse != nullptr && column == 0) {
         if constexpr (!kSinks)
             lse = merged.lse(p.scale);

@@ -1,6 +1,5 @@
 #pragma once
 #include "forward/softmax.cuh"
-#include "lib/mma.cuh"
 
 // ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
 //
@@ -40,18 +39,14 @@ struct Merge {
         *at = x;
     }
 
-    // The same for four columns. Without kPartial they are rounded to elements.
+    // The same for four columns.
     __device__ __forceinline__ void put(char *to, float4 x) const
     {
-        if constexpr (kPartial) {
-            float4 *const at = reinterpret_cast<float4 *>(to);
-            if constexpr (kMerges) {
-                const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
-                x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-            }
-            *at = x;
-        } else {
-            *reinterpret_cast<uint2 *>(to) = uint2{pack2(x.x, x.y), pack2(x.z, x.w)};
+        float4 *const at = reinterpret_cast<float4 *>(to);
+        if constexpr (kMerges) {
+            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
+            x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
         }
+        *at = x;
     }
 };

@@ -119,7 +119,7 @@ __device__ __forceinline__ void clear_chunk(const Params &p, int head, int row, 
 {
     if constexpr (kMerges)
         return;
-    char *const to = p.o + (head * p.o_stride.head + row * p.o_stride.seq + chunk * 8) * kOutBytes;
+    char *const to = p.o + (head * p.o_stride.head + row * p.o_stride.seq) * kOutBytes + chunk * kChunkBytes;
     *reinterpret_cast<uint4 *>(to) = uint4{};
     if constexpr (kPartial)
         *reinterpret_cast<uint4 *>(to + 16) = uint4{};

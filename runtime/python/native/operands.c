@@ -79,17 +79,25 @@ static bool check_rank(const fa2py_call *call, const fa2py_operand *operand, int
     return false;
 }
 
-/* Checks a tensor that has its rank. */
-static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q)
+static bool check_type(const fa2py_operand *operand, const dl_tensor *q, bool fp32)
+{
+    const dl_dtype is = operand->view.tensor.dtype, wanted = fp32 ? (dl_dtype){DL_FLOAT, 32, 1} : q->dtype;
+    if (memcmp(&is, &wanted, sizeof is) == 0)
+        return true;
+    if (fp32)
+        PyErr_Format(PyExc_ValueError, "%s is %s; a partial result is float32", operand->name, fa2py_dtype_word(is));
+    else
+        PyErr_Format(PyExc_ValueError, "%s is %s and q %s; they must be of one type", operand->name,
+                     fa2py_dtype_word(is), fa2py_dtype_word(wanted));
+    return false;
+}
+
+/* Checks a tensor that has its rank. fp32: it must be float32; else of q's type. */
+static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q, bool fp32)
 {
     const dl_tensor *tensor = &operand->view.tensor;
-    if (!check_place(operand->name, tensor, q))
+    if (!check_place(operand->name, tensor, q) || !check_type(operand, q, fp32))
         return false;
-    if (memcmp(&tensor->dtype, &q->dtype, sizeof q->dtype) != 0) {
-        PyErr_Format(PyExc_ValueError, "%s is %s and q %s; they must be of one type", operand->name,
-                     fa2py_dtype_word(tensor->dtype), fa2py_dtype_word(q->dtype));
-        return false;
-    }
     for (int i = 0; i < RANK; i++) {
         if (operand->shape[i] > INT32_MAX) {
             PyErr_Format(PyExc_ValueError, "%s has %lld elements in dimension %d, which is too many", operand->name,
@@ -166,7 +174,14 @@ bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name
                 fa2py_operand *operand)
 {
     return open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand) &&
-           check_tensor(operand, &q->view.tensor);
+           check_tensor(operand, &q->view.tensor, false);
+}
+
+bool fa2py_open_fp32(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                     fa2py_operand *operand)
+{
+    return open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand) &&
+           check_tensor(operand, &q->view.tensor, true);
 }
 
 /* Returns true if the kernel can read the rows in place: they are aligned, and lie one after the other along the
@@ -196,7 +211,7 @@ bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const cha
         Py_DECREF(copy);
         return ok;
     }
-    return check_tensor(operand, &q->view.tensor);
+    return check_tensor(operand, &q->view.tensor, false);
 }
 
 /* ---- all tensors of a call ---- */
@@ -235,7 +250,7 @@ bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_featur
     for (int i = q->object != NULL; i < 3; i++) {
         const int rank = is_packed(call) && !(paged && i > 0) ? RANK - 1 : RANK;
         if (!open_rows(call, names[i], call->tensors[i], rank, *ret_stream, &operands[i]) ||
-            !check_tensor(&operands[i], &q->view.tensor))
+            !check_tensor(&operands[i], &q->view.tensor, false))
             return false;
     }
     return fa2py_features_open(call, q, *ret_stream, features);
