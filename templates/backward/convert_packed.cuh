@@ -3,18 +3,22 @@
 
 // ---- the conversion of dQ of packed sequences -----------------------------------------------------------------------
 
-// Writes eight columns of a row in an m16 tile that the sequence's end cuts.
-__device__ __forceinline__ void put_cut_row(const float *from, float scale, char *to)
+// Eight columns of a row in an m16 tile that the sequence's end cuts.
+__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
 {
     const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
     const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
-    if constexpr (kPartial) {
-        put_fp32(to, float4{x.x * scale, x.y * scale, x.z * scale, x.w * scale});
-        put_fp32(to + 16, float4{y.x * scale, y.y * scale, y.z * scale, y.w * scale});
-    } else {
-        *reinterpret_cast<uint4 *>(to) = {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale),
-                                          pack2(y.x * scale, y.y * scale), pack2(y.z * scale, y.w * scale)};
-    }
+    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
+            pack2(y.z * scale, y.w * scale)};
+}
+
+// Writes them in fp32.
+__device__ __forceinline__ void put_cut_row(char *to, const float *from, float scale)
+{
+    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
+    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
+    put_fp32(to, float4{x.x * scale, x.y * scale, x.z * scale, x.w * scale});
+    put_fp32(to + 16, float4{y.x * scale, y.y * scale, y.z * scale, y.w * scale});
 }
 
 __device__ __forceinline__ void convert_packed(const Params &p)
@@ -45,8 +49,13 @@ __device__ __forceinline__ void convert_packed(const Params &p)
             continue;
         if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
             for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
-                put_cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale,
-                            out + r * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes);
+                if constexpr (kPartial)
+                    put_cut_row(out + r * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes,
+                                from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8,
+                                scale);
+                else
+                    *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) = cut_row(
+                        from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
             continue;
         }
         const ConvertedRows rows(from, quad_row, scale);
