@@ -161,8 +161,7 @@ template <class Coord> __device__ __forceinline__ void clear_unused_keys(const P
                                const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
                                const int chunk = of_key ? part : part - kKeyChunks;
                                if (out != nullptr)
-                                   clear_chunk(
-                                       out + (coord.kv_head * stride.head + row * stride.seq) * kOutBytes +
-                                       chunk * kChunkBytes);
+                                   clear_chunk(out + (coord.kv_head * stride.head + row * stride.seq) * kOutBytes +
+                                               chunk * kChunkBytes);
                            });
 }

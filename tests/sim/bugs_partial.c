@@ -56,12 +56,12 @@ static const bug bugs[] = {
      "race", NULL},
     {"partial, rows of nobody are cleared", "rtx3060", JOINT, "    if constexpr (kMerges)\n        return;\n    char",
      "    char", 1, MERGES "B=5,Sq=150,Tq=500,Tk=430", "x the bound", NULL},
-    {"partial, the LSE before of another row", "rtx3060", TEAMS, "smem + kOldLse + r * 4);\n        } else", 
+    {"partial, the LSE before of another row", "rtx3060", TEAMS, "smem + kOldLse + r * 4);\n        } else",
      "smem + kOldLse);\n        } else", 1, MERGES "Hq=16,Sq=30,Sk=30", "x the bound", NULL},
-    {"partial, combined without the LSE before", "rtx3060", TEAMS, "__shfl_sync(0xffffffffu, old_lse, 0);", "old_lse;", 1,
-     MERGES "Sq=3,Sk=1500", "x the bound", NULL},
-    {"partial, O of elements", "rtx3060", TEAMS, "column * kOutBytes;", "column * 2;", 1, WRITES "Hq=16,Sq=30,Sk=30", "",
-     NULL},
+    {"partial, combined without the LSE before", "rtx3060", TEAMS, "__shfl_sync(0xffffffffu, old_lse, 0);", "old_lse;",
+     1, MERGES "Sq=3,Sk=1500", "x the bound", NULL},
+    {"partial, O of elements", "rtx3060", TEAMS, "column * kOutBytes;", "column * 2;", 1, WRITES "Hq=16,Sq=30,Sk=30",
+     "", NULL},
     {"partial, combined without the result before", "rtx3060", TEAMS, "kMerges && lane == 0 ? p.lse[row] :", "", 1,
      MERGES "Sq=3,Sk=1500", "x the bound", NULL},
 
@@ -84,8 +84,9 @@ static const bug bugs[] = {
      MERGES BACKWARD, "dQ", NULL},
     {"partial, dQ of separate blocks of elements", "t4", APART, "p.dq_stride.seq * 4 + n * 32",
      "p.dq_stride.seq * 2 + n * 16", 1, WRITES BACKWARD, "", NULL},
-    {"partial, keys of nobody are cleared", "rtx3060", ADDED, "    if constexpr (kMerges)\n        return;\n    *reinter",
-     "    *reinter", 1, MERGES PACKED, "x the bound", NULL},
+    {"partial, keys of nobody are cleared", "rtx3060", ADDED,
+     "    if constexpr (kMerges)\n        return;\n    *reinter", "    *reinter", 1, MERGES PACKED, "x the bound",
+     NULL},
 };
 
 const bug_list partial_bugs = {bugs, sizeof bugs / sizeof *bugs};

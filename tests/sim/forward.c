@@ -63,8 +63,8 @@ static size_t never_read(const fa2i_case *c, const fa2i_variant *variant, int op
     const int keys = forward_tile_keys(variant), dq_keys = axis_value(variant, "dqbc");
     const int tile = dq_keys > keys ? dq_keys : keys; /* a multiple of the smaller one */
     const fa2i_operand *o = &fa2i_judge_of(p->op)->operands[operand];
-    if (o->shape != FA2I_SHAPE_KEYS || o->output || !by_key || p->seqused || p->varlen ||
-        p->paged || p->leftpad || p->cache_rows || p->append)
+    if (o->shape != FA2I_SHAPE_KEYS || o->output || !by_key || p->seqused || p->varlen || p->paged || p->leftpad ||
+        p->cache_rows || p->append)
         return 0;
     return (size_t)(fa2i_keys_seen(p, 0).first / tile * tile * e.stride_seq) * e.elem_bytes;
 }

@@ -142,8 +142,8 @@ enum { PARTIAL_OUT = ARG_CAUSAL + FA2PY_SETTINGS, PARTIAL_LSE, PARTIAL_HOW, PART
 
 static const char *const partial_words[] = {"q", "k", "v", "out", "lse", "partial"};
 static PyObject *partial_interned[PARTIAL_ARGS];
-static const fa2py_signature partial_signature = {
-    "attention_partial", PARTIAL_ARGS, 3, 3, partial_words, ARG_CAUSAL, FA2PY_SETTINGS, partial_interned};
+static const fa2py_signature partial_signature = {"attention_partial", PARTIAL_ARGS,    3, 3, partial_words, ARG_CAUSAL,
+                                                  FA2PY_SETTINGS,      partial_interned};
 
 PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {

@@ -24,8 +24,8 @@ enum {
     ARGS
 };
 
-static const char *const words[] = {"d_out",         "q",  "k",  "v",  "out",    "lse",
-                                    "deterministic", "dq", "dk", "dv", "dsinks", "dbias", "partial"};
+static const char *const words[] = {"d_out", "q",  "k",  "v",      "out",   "lse",    "deterministic",
+                                    "dq",    "dk", "dv", "dsinks", "dbias", "partial"};
 static PyObject *interned[ARGS];
 static const fa2py_signature signature = {"attention_backward", ARGS,           6,       6, words,
                                           ARG_CAUSAL,           FA2PY_SETTINGS, interned};
