@@ -1,5 +1,5 @@
--- partial: O of forward, or the gradients of backward, are fp32 (fa2_partial in fa2.h). 1: they are written. 2: they are
--- merged with what is in memory, or added to it (templates/forward/merge.cuh, templates/backward/writers.cuh).
+-- partial: O of forward, or the gradients of backward, are fp32 (fa2_partial in fa2.h). 1: they are written. 2: they
+-- are merged with what is in memory, or added to it (templates/forward/merge.cuh, templates/backward/gradient.cuh).
 local M = {}
 
 M.axis = {name = "partial", field = "partial", values = {0, 1, 2}, feature = true}
