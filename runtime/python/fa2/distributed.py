@@ -207,9 +207,9 @@ def _ring_forward(q: Tensor, k: Tensor, v: Tensor, call: "_Call") -> Tuple[Tenso
         keys, values = (k, v) if here is None else (here.k, here.v)
         meets = _meeting(call.layout, call.causal, ring.rank, ring.owner(step), q.shape[1])
         if out is None or rows is None:  # step 0: the own keys, which always meet
-            out, lse = _native.attention_partial(q, keys, values, causal=call.causal, sinks=call.sinks,
-                                                 **call.settings)
-            rows = _Rows(lse)
+            made: Tuple[Tensor, Tensor] = _native.attention_partial(q, keys, values, causal=call.causal,
+                                                                    sinks=call.sinks, **call.settings)
+            out, rows = made[0], _Rows(made[1])
         elif meets is not None:
             _native.attention_partial(q[:, meets.queries], keys[:, meets.keys], values[:, meets.keys],
                                       causal=meets.causal, out=out[:, meets.queries], lse=rows.lse(meets.queries),
@@ -446,7 +446,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_out: Tensor, _: Any) -> Any:
         call: _Call = ctx.call
-        gradients = _BACKWARD[call.schedule](d_out.contiguous(), *ctx.saved_tensors, call)
+        q, k, v, out, lse = ctx.saved_tensors
+        gradients = _BACKWARD[call.schedule](d_out.contiguous(), q, k, v, out, lse, call)
         d_sinks = gradients[3] if len(gradients) > 3 and ctx.needs_input_grad[3] else None
         return (*gradients[:3], d_sinks, None)
 
@@ -495,7 +496,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
                        {"softcap": softcap, "scale": scale, "context": context})
     _agree(_describe(q, k, v, call), group)
     _check(q, k, v, call)
-    out, lse = _Attention.apply(q, k, v, sinks, call)
+    apply: Any = _Attention.apply
+    out, lse = apply(q, k, v, sinks, call)
     return (out, lse) if return_lse else out
 
 
