@@ -33,7 +33,6 @@ static float random_normal(uint64_t *state)
 fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed)
 {
     return (fa2i_case){.problem = *problem,
-                       .want_lse = problem->partial == FA2_PARTIAL_MERGE,
                        .q_magnitude = 1,
                        .softcap = problem->softcap ? TUNED_SOFTCAP : 0,
                        .timed = true,
@@ -169,6 +168,11 @@ bool fa2i_case_is_written(const fa2i_case *c, int operand)
     return o->output || (o->changed_by > 0 && fa2i_field_get(&c->problem, o->changed_by) != 0);
 }
 
+bool fa2i_case_has_lse(const fa2i_case *c)
+{
+    return c->want_lse || c->problem.partial == FA2_PARTIAL_MERGE;
+}
+
 bool fa2i_case_has_data(const fa2i_case *c, int operand)
 {
     const fa2i_operand *o = operand_of(c, operand);
@@ -271,7 +275,7 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
     const fa2i_operand *o = operand_of(c, operand);
     if (o->shape == FA2I_SHAPE_FEATURE)
         return extent_of_feature(c, o, operand - fa2i_case_feature(c, 0), &tensors);
-    if ((o->optional && !c->want_lse) || (tensors.v_in_k && o->shape == FA2I_SHAPE_VALUES))
+    if ((o->optional && !fa2i_case_has_lse(c)) || (tensors.v_in_k && o->shape == FA2I_SHAPE_VALUES))
         return (fa2i_extent){0};
     return o->shape == FA2I_SHAPE_STATISTICS ? extent_of_statistics(&tensors) : extent_of_rows(c, o, NULL, &tensors);
 }

@@ -87,6 +87,9 @@ int32_t fa2i_case_positions(const fa2_problem *problem);
 /* Says whether a launch writes into an operand: an output, or an input that it changes. */
 bool fa2i_case_is_written(const fa2i_case *c, int operand);
 
+/* Says whether a call has an LSE: it is wanted, or merged. */
+bool fa2i_case_has_lse(const fa2i_case *c);
+
 /* Says whether an operand holds data before a launch: an input, or an output that the launch merges. */
 bool fa2i_case_has_data(const fa2i_case *c, int operand);
 

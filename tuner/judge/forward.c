@@ -129,7 +129,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_cas
                        .layout = class->append && plan->layout == FA2I_LAYOUT_SHARED
                                      ? FA2I_LAYOUT_BSHD /* new keys are written, so sequences must not share memory */
                                      : plan->layout,
-                       .want_lse = plan->want_lse || class->partial == FA2_PARTIAL_MERGE,
+                       .want_lse = plan->want_lse,
                        .pattern = plan->pattern,
                        .lengths = plan->lengths,
                        .q_magnitude = plan->q_magnitude,
@@ -314,7 +314,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     reference.empty = NULL;
     if (c->problem.partial == FA2_PARTIAL_MERGE)
         merge_rows(c, inputs, &outputs[0], reference.lse);
-    if (c->want_lse) {
+    if (fa2i_case_has_lse(c)) {
         FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
         outputs[1].bound = fa2i_lse_bound(c->softcap);
         outputs[1].values = reference.lse;
