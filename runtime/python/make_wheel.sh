@@ -29,7 +29,7 @@ begin=$SECONDS
 "$work/user/bin/pip" install -q --disable-pip-version-check --no-index "$wheel"
 printf 'installing it took %d s\n' $((SECONDS - begin))
 (cd / && "$work/user/bin/python" -c \
-    'import fa2; print(fa2.explain(heads_q=8, seq_q=512, head_dim=64, arch="sm_86")["variant"])')
+    'import fa2_attn as fa2; print(fa2.explain(heads_q=8, seq_q=512, head_dim=64, arch="sm_86")["variant"])')
 (cd / && "$work/user/bin/fa2-tune" --version)
 mkdir -p "$folder"
 cp "$wheel" "$folder/"

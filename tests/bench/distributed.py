@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Attention over several GPUs (fa2.distributed): its share of one GPU's rate, and ring-flash-attn on the same kernels.
+"""Attention over several GPUs (fa2_attn.distributed): its share of one GPU's rate, and ring-flash-attn on the same kernels.
 
     python tests/bench/distributed.py [--ranks 2] [--rows 8192,32768] [--schedules ring,gather] [--rounds 7]
 
@@ -28,7 +28,7 @@ HEADS, KV_HEADS, WIDTH = 32, 8, 128
 
 def ring_flash_attn() -> Any:
     """Imports ring-flash-attn on fa2's kernels, without its adapter for transformers; None: not installed."""
-    from fa2 import flash_attn
+    from fa2_attn import flash_attn
     flash_attn.install(replace=True)
     adapter: Any = types.ModuleType("ring_flash_attn.adapters")
     adapter.substitute_hf_flash_attn = adapter.update_ring_flash_attn_params = None
@@ -59,13 +59,13 @@ def microseconds(call: Callable[[], Any], rounds: int) -> float:
 
 
 def measure(rows: int, schedules: List[str], rounds: int) -> None:
-    import fa2.torch
-    from fa2 import distributed
+    import fa2_attn.torch
+    from fa2_attn import distributed
     ranks, peer = dist.get_world_size(), ring_flash_attn()
     q, k, v, d_out = (torch.randn(1, rows, heads, WIDTH, device="cuda", dtype=torch.bfloat16)
                       for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS))
     leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
-    ways: Dict[str, Callable[..., Any]] = {"one GPU": lambda *t: fa2.torch.attention(*t, causal=True)}
+    ways: Dict[str, Callable[..., Any]] = {"one GPU": lambda *t: fa2_attn.torch.attention(*t, causal=True)}
     for schedule in schedules:
         ways[schedule] = lambda *t, how=schedule: distributed.attention(*t, causal=True, schedule=how)
     if peer is not None:

@@ -8,14 +8,14 @@ The fa2 package must be importable, PyTorch installed. Some ten seconds of a car
 Q is 0, so all of P is 1 / seq. V is 1 in column c of key first + c and 0 elsewhere, so column c of O is not 0 where the
 element of that key was kept. A line for each p: how many of heads * seq * seq elements are dropped, how far that is
 from p and in standard deviations, the mean of O * seq, which should be 1, and how many elements of the first and the
-fourth head differ from fa2.dropout_mask. Exit status 1: an element differs, or the share is further from p than 2^-16
+fourth head differ from fa2_attn.dropout_mask. Exit status 1: an element differs, or the share is further from p than 2^-16
 and four standard deviations.
 """
 import argparse
 import math
 import sys
 
-import fa2
+import fa2_attn as fa2
 import torch
 
 DIM = 128

@@ -29,8 +29,8 @@ import tempfile
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-import fa2
-from fa2.bench.timing import graph_of, time_all
+import fa2_attn as fa2
+from fa2_attn.bench.timing import graph_of, time_all
 
 ATEN = torch.ops.aten
 DROPPED = 0.17

@@ -14,7 +14,7 @@ import sys
 
 import torch
 
-from fa2 import flash_attn
+from fa2_attn import flash_attn
 
 MOST_TENSORS = 12
 HEADS, WIDTH = 2, 64

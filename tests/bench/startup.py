@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 SHAPE = {"batch": 2, "heads": 16, "seq": 2048, "head_dim": 128}
-ROWS = ("import fa2", "import fa2.torch", "forward, nothing stored", "  of it compiling", "  kernels compiled",
+ROWS = ("import fa2_attn", "import fa2_attn.torch", "forward, nothing stored", "  of it compiling", "  kernels compiled",
         "forward, stored", "forward, second call", "backward, nothing stored", "  of it compiling ",
         "  kernels compiled ", "backward, stored", "backward, second call")
 
@@ -45,16 +45,16 @@ def timed(call):
 def measure_imports():
     import torch  # noqa: F401
     begin = now_ms()
-    import fa2  # noqa: F401
+    import fa2_attn  # noqa: F401
     between = now_ms()
-    import fa2.torch  # noqa: F401
-    return {"import fa2": between - begin, "import fa2.torch": now_ms() - between}
+    import fa2_attn.torch  # noqa: F401
+    return {"import fa2_attn": between - begin, "import fa2_attn.torch": now_ms() - between}
 
 
 def measure_calls(backward):
     import torch
-    import fa2
-    import fa2.torch  # noqa: F401
+    import fa2_attn as fa2
+    import fa2_attn.torch  # noqa: F401
     q, k, v, d_out = (torch.randn(SHAPE["batch"], SHAPE["seq"], SHAPE["heads"], SHAPE["head_dim"], device="cuda",
                                   dtype=torch.bfloat16) for _ in range(4))
     torch.cuda.synchronize()

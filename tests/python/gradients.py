@@ -25,8 +25,8 @@ import time
 import torch
 import torch.nn.functional as F
 
-import fa2
-import fa2.torch
+import fa2_attn as fa2
+import fa2_attn.torch
 
 DTYPES = (torch.float16, torch.bfloat16)
 DIMS = (32, 64, 96, 128, 192, 256)
@@ -65,7 +65,7 @@ def shapes(rng):
 def has_packed_gradients(dropout):
     """Whether the library has gradients of packed sequences."""
     try:
-        fa2._native.check_differentiable({"heads_q": 1, "seq_q": 1, "head_dim": 8, "varlen": 1, "dropout": int(dropout)})
+        fa2_attn._native.check_differentiable({"heads_q": 1, "seq_q": 1, "head_dim": 8, "varlen": 1, "dropout": int(dropout)})
     except NotImplementedError:
         return False
     return True
@@ -217,7 +217,7 @@ def ours(case, leaves, split, slopes, sinks):
         starts = map(starts_of, zip(*lengths_of(case)))
         settings.update(zip(("cu_seqlens_q", "cu_seqlens_k"), starts), max_seqlen_q=case.seq_q, max_seqlen_k=case.seq_k)
     if case.way.endswith(" packed"):
-        return fa2.torch.attention_packed(*leaves, **settings)
+        return fa2_attn.torch.attention_packed(*leaves, **settings)
     if case.way == "attention, bhsd":
         heads_first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
         return fa2.attention(*heads_first, layout="bhsd", **settings).transpose(1, 2)
@@ -265,7 +265,7 @@ def class_of(case):
 
 
 def begin_worker():
-    logging.getLogger("fa2").setLevel(logging.ERROR)  # that nothing was tuned is known
+    logging.getLogger("fa2_attn").setLevel(logging.ERROR)  # that nothing was tuned is known
     torch.set_num_threads(1)
 
 

@@ -1,6 +1,6 @@
 """PyTorch's tensors on the host, and fa2's operations on them by kernels of the software device.
 
-What fa2.torch and what lies above it do with a tensor they do wherever it is; only the kernels want a device. install()
+What fa2_attn.torch and what lies above it do with a tensor they do wherever it is; only the kernels want a device. install()
 puts in the extension module's place functions that copy the storages to the device, launch there, and copy back what
 was written, until remove() is called: so everything between a program and the kernels is tried without a GPU.
 """
@@ -12,8 +12,8 @@ import torch
 
 import device
 from device import ExchangeTensor
-import fa2
-from fa2 import _dispatch, _native, _operations, flash_attn
+import fa2_attn as fa2
+from fa2_attn import _dispatch, _native, _operations, flash_attn
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32",
           torch.int64: "int64", torch.bool: "bool"}
@@ -133,5 +133,6 @@ def install():
 
 def remove():
     _native.launch, _native.attention_backward, flash_attn.attention = _launch, _backward, fa2.attention
+    _native.attention_partial = _partial
     _dispatch._Plain.forward, _Node.apply = staticmethod(_forward), _apply
     _installed.pop()._destroy()

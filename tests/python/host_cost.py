@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-import fa2
-import fa2.torch
+import fa2_attn as fa2
+import fa2_attn.torch
 
 ROUNDS, CALLS = 60, 250
 
@@ -52,7 +52,7 @@ def forward(q, k, v):
     return {
         "scaled_dot_product_attention, flash": lambda: F.scaled_dot_product_attention(q, k, v),
         "aten's flash operation": lambda: torch.ops.aten._scaled_dot_product_flash_attention(q, k, v),
-        "fa2.torch.sdpa": lambda: fa2.torch.sdpa(q, k, v),
+        "fa2_attn.torch.sdpa": lambda: fa2_attn.torch.sdpa(q, k, v),
         "fa2.attention": lambda: fa2.attention(q, k, v, layout="bhsd"),
         "fa2.attention, out=": lambda: fa2.attention(q, k, v, layout="bhsd", out=out),
         "torch.ops.fa2.attention": lambda: torch.ops.fa2.attention(q, k, v),
@@ -71,10 +71,10 @@ def forward_and_backward(q, k, v):
     plain = [t.detach() for t in (q, k, v)]
     return {
         "scaled_dot_product_attention, flash": both(F.scaled_dot_product_attention),
-        "fa2.torch.sdpa": both(fa2.torch.sdpa),
+        "fa2_attn.torch.sdpa": both(fa2_attn.torch.sdpa),
         "torch.ops.fa2.attention": both(lambda *tensors: torch.ops.fa2.attention(*tensors)[0]),
         "torch.mul, for comparison": both(lambda q, k, v: q * k * v),
-        "fa2.torch.sdpa, forward only": lambda: fa2.torch.sdpa(q, k, v),
+        "fa2_attn.torch.sdpa, forward only": lambda: fa2_attn.torch.sdpa(q, k, v),
         "fa2.attention_backward": lambda: fa2.attention_backward(gradient, *plain, out, lse, layout="bhsd"),
     }
 
@@ -114,18 +114,18 @@ def quiet(simulator):
     rows = [tensor.transpose(1, 2) for tensor in (q, k, v)]
     with tempfile.TemporaryDirectory() as folder:
         give_out_as_device(folder, simulator)
-        import fa2.flash_attn
+        import fa2_attn.flash_attn
         with torch.no_grad():
             least("forward, without gradients", {
                 **{name: call for name, call in forward(q, k, v).items() if "fa2." in name and "ops" not in name},
-                "flash_attn_func": lambda: fa2.flash_attn.flash_attn_func(*rows),
+                "flash_attn_func": lambda: fa2_attn.flash_attn.flash_attn_func(*rows),
                 "torch.empty_like": lambda: torch.empty_like(q)})
         gradient = torch.randn_like(q)
         plain, leaves = (q, k, v), [tensor.clone().requires_grad_() for tensor in (q, k, v)]
-        done = fa2.torch.sdpa(*leaves)
+        done = fa2_attn.torch.sdpa(*leaves)
         out, lse = fa2.attention(*plain, layout="bhsd", return_lse=True)
         least("with gradients", {
-            "fa2.torch.sdpa, forward": lambda: fa2.torch.sdpa(*leaves),
+            "fa2_attn.torch.sdpa, forward": lambda: fa2_attn.torch.sdpa(*leaves),
             "its backward": lambda: torch.autograd.grad(done, leaves, gradient, retain_graph=True),
             "fa2.attention_backward": lambda: fa2.attention_backward(gradient, *plain, out, lse, layout="bhsd")})
 

@@ -20,7 +20,7 @@ import torch
 
 try:
     import transformers
-    import fa2.transformers
+    import fa2_attn.transformers
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -139,7 +139,7 @@ def main():
     if not torch.cuda.is_available():
         print("skipped: PyTorch has no GPU here")
         sys.exit(77)
-    fa2.transformers.register()
+    fa2_attn.transformers.register()
     transformers.logging.set_verbosity_error()
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, transformers {transformers.__version__}")
     rows = [*trained(arguments.rounds, arguments.only), *generated(arguments.rounds, arguments.only)]

@@ -3,7 +3,7 @@
 import math
 import random
 
-import fa2
+import fa2_attn as fa2
 from device import Tensor
 
 

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from fa2 import flash_attn
+from fa2_attn import flash_attn
 
 WORST = 2.0
 SETTINGS = {"causal": True, "return_attn_probs": True}
@@ -191,7 +191,7 @@ def work(rank, ranks, port, on_host):
         host.install()
     else:
         torch.cuda.set_device(rank)
-    logging.getLogger("fa2").setLevel(logging.ERROR)  # nothing was tuned for these shapes
+    logging.getLogger("fa2_attn").setLevel(logging.ERROR)  # nothing was tuned for these shapes
     dist.init_process_group("gloo" if on_host else "nccl", rank=rank, world_size=ranks)
     mine = Rank(rank, ranks, on_host)
     fine = [mine.batched(), mine.packed()]

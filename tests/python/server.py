@@ -89,7 +89,7 @@ def blocks_us(calls, first):
 
 def measure(way, count):
     import device
-    import fa2
+    import fa2_attn as fa2
 
     used, fresh = (make(way, fa2, device, fa2.Context("", log=lambda line: None)) for _ in range(2))
     for n in range(0, count, max(1, count // SAMPLES)):  # loads the kernels: megabytes on the software device

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 import device
-import fa2
+import fa2_attn as fa2
 import reference
 from device import ExchangeTensor, ManagedTensor, NewerTensor, OldTensor, Tensor
 

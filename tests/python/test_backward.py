@@ -6,7 +6,7 @@ import math
 import unittest
 
 import device
-import fa2
+import fa2_attn as fa2
 import reference
 from device import ExchangeTensor, OnHost, Tensor
 

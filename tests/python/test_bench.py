@@ -1,4 +1,4 @@
-"""fa2.bench: shapes, reports and the picture; the measurement itself where PyTorch and a GPU are."""
+"""fa2_attn.bench: shapes, reports and the picture; the measurement itself where PyTorch and a GPU are."""
 
 import csv
 import ctypes
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, NamedTuple
 
-import fa2
-from fa2.bench import picture, report, shapes
+import fa2_attn as fa2
+from fa2_attn.bench import picture, report, shapes
 
 try:
     import torch
@@ -25,7 +25,7 @@ except ImportError:
 
 def bench(*arguments):
     """The command; (status, what it wrote)."""
-    done = subprocess.run([sys.executable, "-m", "fa2.bench", *arguments], stdout=subprocess.PIPE,
+    done = subprocess.run([sys.executable, "-m", "fa2_attn.bench", *arguments], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, universal_newlines=True, check=False)
     return done.returncode, done.stdout
 
@@ -38,7 +38,7 @@ class Times(NamedTuple):
 
 @dataclass
 class Result:
-    """As fa2.bench.measure.Result, which needs PyTorch."""
+    """As fa2_attn.bench.measure.Result, which needs PyTorch."""
 
     shape: shapes.Shape
     which: str
@@ -88,10 +88,10 @@ class Shapes(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "line 3: seq_q is 'y'"):
                 shapes.of_file(path)
             path.write_text("heads_q,seq_q,head_dim,alibi,op\n8,64,32,0,backward\n8,64,32,1,forward\n")
-            with self.assertRaisesRegex(ValueError, "line 3: alibi is 1; fa2.bench does not measure that"):
+            with self.assertRaisesRegex(ValueError, "line 3: alibi is 1; fa2_attn.bench does not measure that"):
                 shapes.of_file(path)
             path.write_text("heads_q,seq_q,head_dim,bias,sofcap\n8,64,32,none,\n8,64,32,fp16,0\n8,64,32,,1\n")
-            with self.assertRaisesRegex(ValueError, "line 3: bias is fp16; fa2.bench does not measure that"):
+            with self.assertRaisesRegex(ValueError, "line 3: bias is fp16; fa2_attn.bench does not measure that"):
                 shapes.of_file(path)
 
     def test_presets_are_those_of_fa2_tune(self):
@@ -182,7 +182,7 @@ class Peers(unittest.TestCase):
             del sys.modules[name]
 
     def test_flash_attention(self):
-        from fa2.bench import peers
+        from fa2_attn.bench import peers
         self.assertTrue({"fa3", "fa4"} <= set(peers.here()))
         self.assertNotIn("flash_attn", peers.here())  # flash-attn-4 alone is not flash-attn
         shape = shapes.of_text("Hq=2,Sq=4,D=8,causal=1,Wl=3,Wr=0")
@@ -199,7 +199,7 @@ class Peers(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def test_the_package_exports_the_library(self):
-        library = ctypes.CDLL(fa2._native.__file__)  # what fa2.bench calls where no other is given
+        library = ctypes.CDLL(fa2._native.__file__)  # what fa2_attn.bench calls where no other is given
         for name in ("fa2_context_create", "fa2_forward", "fa2_backward", "fa2_explain"):
             self.assertTrue(hasattr(library, name), name)
 

@@ -1,4 +1,4 @@
-"""fa2.flash_attn. Without a GPU: signatures and what becomes of the arguments. With one: numbers."""
+"""fa2_attn.flash_attn. Without a GPU: signatures and what becomes of the arguments. With one: numbers."""
 
 import inspect
 import subprocess
@@ -11,7 +11,7 @@ except ImportError:
     torch, HAS_GPU = None, False
 else:  # whatever cannot be imported now is a failure, and no reason to skip
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from fa2 import _dispatch, flash_attn
+    from fa2_attn import _dispatch, flash_attn
     from test_torch import HAS_GPU
     from test_tracing import calls_of
 
@@ -123,7 +123,7 @@ class Interface(unittest.TestCase):
 
     def test_install(self):
         """In programs of their own: it changes what they can import."""
-        status, said = python("import fa2.flash_attn as own; own.install(); own.install()\n"
+        status, said = python("import fa2_attn.flash_attn as own; own.install(); own.install()\n"
                               "import flash_attn, importlib.util\n"
                               "from flash_attn import flash_attn_func\n"
                               "from flash_attn.flash_attn_interface import flash_attn_with_kvcache\n"
@@ -136,7 +136,7 @@ class Interface(unittest.TestCase):
                               "print(flash_attn.__version__)")
         self.assertEqual((status, said), (0, flash_attn.__version__ + "\n"))
         status, said = python("import sys, types; sys.modules['flash_attn'] = types.ModuleType('flash_attn')\n"
-                              "import fa2.flash_attn as own\n"
+                              "import fa2_attn.flash_attn as own\n"
                               "try: own.install()\n"
                               "except RuntimeError as error: print(error)\n"
                               "own.install(replace=True)\n"

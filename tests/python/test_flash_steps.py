@@ -1,4 +1,4 @@
-"""fa2.flash_attn's forward and backward alone (_flash_attn_forward and so on), with PyTorch's tensors on the host and
+"""fa2_attn.flash_attn's forward and backward alone (_flash_attn_forward and so on), with PyTorch's tensors on the host and
 kernels of the software device (on_host.py); and ring-flash-attn on them, where it is installed (ring.py)."""
 
 import importlib.util
@@ -10,7 +10,7 @@ import unittest
 try:
     import torch
     import torch.nn.functional as F
-    from fa2 import flash_attn
+    from fa2_attn import flash_attn
 except ImportError:
     torch = None
 

@@ -1,4 +1,4 @@
-"""fa2.torch and fa2.flash_attn with PyTorch's tensors on the host and kernels of the software device: what a GPU would
+"""fa2_attn.torch and fa2_attn.flash_attn with PyTorch's tensors on the host and kernels of the software device: what a GPU would
 be asked for, small. Skipped without PyTorch or the software device."""
 
 import gc
@@ -11,8 +11,9 @@ try:
     import torch
     import torch.utils.checkpoint
     from torch._subclasses.fake_tensor import FakeTensorMode
-    import fa2.torch
-    from fa2 import flash_attn
+    import fa2_attn as fa2
+    import fa2_attn.torch
+    from fa2_attn import flash_attn
     import gradients as grid
     import host
 except ImportError:
@@ -42,6 +43,38 @@ class Permissions(OnHost):
             with self.assertRaisesRegex(ValueError, "it must be"):
                 attend(q, k, v, **wrong)
 
+    def test_sdpa(self):
+        """What sdpa asks for, with a gradient, with a mask, and in PyTorch's place."""
+        q, k, v = randn((2, 2, 20, 16), *2 * [(2, 2, 30, 16)])
+        mask = torch.ones(20, 30, dtype=torch.bool)
+        asked = []
+
+        def attention(*tensors, sums, scores, **settings):
+            asked.append((sums, scores))
+            return attend(*tensors, sums=sums, scores=scores, **settings)
+
+        def ask(function, *tensors, **settings):
+            out = on_device(lambda: function(*tensors, **settings), attention)
+            return (out, *asked.pop())
+
+        sdpa, in_place = fa2_attn.torch.sdpa, torch.nn.functional
+        wanted, *none = ask(sdpa, q, k, v)
+        self.assertEqual(none, [None, None])
+        for sums, scores in (("fast", None), (None, "int8"), ("fast", "int8")):
+            for given in (q, k, v), (q.clone().requires_grad_(), k, v), (q, k, v, mask):
+                out, *permissions = ask(sdpa, *given, sums=sums, scores=scores)
+                self.assertEqual(permissions, [sums, scores])
+                self.assert_close(out, wanted, 5e-2)
+            with fa2_attn.torch.replace_sdpa(sums=sums, scores=scores):
+                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (sums, scores))
+                with fa2_attn.torch.replace_sdpa():
+                    self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (None, None))
+                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (sums, scores))
+        with self.assertRaisesRegex(ValueError, "it must be"), fa2_attn.torch.replace_sdpa(sums="int8"):
+            pass
+        self.assertRaisesRegex(ValueError, "it must be", sdpa, q, k, v, sums="int8")
+        self.assertRaises(TypeError, sdpa, q, k, v, None, 0.0, False, None, False, "fast")
+
 
 class Bias(OnHost):
     def test_gradients(self):
@@ -57,10 +90,10 @@ class Bias(OnHost):
             return torch.ops.fa2.attention(q, k, v, bias=bias)[0]
 
         def packed(q, bias):
-            return fa2.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias)
+            return fa2_attn.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias)
 
         def deterministic(q, bias):
-            return fa2.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias, deterministic=True)
+            return fa2_attn.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias, deterministic=True)
 
         wanted = gradients(exact, q, bias)
         for function in (lambda q, bias: fa2.attention(q, k, v, bias=bias), operation, packed, deterministic):
@@ -76,7 +109,7 @@ class Bias(OnHost):
         q, k, v = randn((2, 2, 20, 16), *2 * [(2, 2, 30, 16)])
         for mask in randn((20, 30), (2, 1, 20, 30)):
             wanted, got = (on_device(lambda: gradients(lambda q, mask: function(q, k, v, attn_mask=mask), q, mask))
-                           for function in (torch.nn.functional.scaled_dot_product_attention, fa2.torch.sdpa))
+                           for function in (torch.nn.functional.scaled_dot_product_attention, fa2_attn.torch.sdpa))
             self.assertEqual(got[2].shape, mask.shape)
             for a, b in zip(got, wanted):
                 self.assert_close(a, b, 2e-2)
@@ -89,7 +122,7 @@ class Dropout(OnHost):
         settings = {"causal": True, "dropout_p": 0.3}
 
         def packed(*t):
-            return fa2.torch.attention_packed(*t, **settings, deterministic=True)
+            return fa2_attn.torch.attention_packed(*t, **settings, deterministic=True)
 
         def attention(*t):
             return fa2.attention(*t, **settings)
@@ -122,28 +155,28 @@ class Dropout(OnHost):
 
     def test_seeds(self):
         q, k, v = randn(*3 * [(1, 20, 2, 16)])
-        outs = [fa2.torch.attention_packed(q, k, v, dropout_p=0.3, dropout_seed=seed)
+        outs = [fa2_attn.torch.attention_packed(q, k, v, dropout_p=0.3, dropout_seed=seed)
                 for seed in (5, torch.tensor([5]), 2 ** 64 - 1, torch.tensor([-1]))]
         self.assert_equal(outs, [outs[0], outs[0], outs[2], outs[2]])
         for seed in (-1, 2 ** 64):
             with self.assertRaisesRegex(ValueError, f"^dropout_seed is {seed}; it must be from 0 to "):
-                fa2.torch.attention_packed(q, k, v, dropout_p=0.3, dropout_seed=seed)
+                fa2_attn.torch.attention_packed(q, k, v, dropout_p=0.3, dropout_seed=seed)
 
     def test_truths(self):
         q, k, v = randn(*3 * [(1, 20, 2, 16)])
         for name in ("causal", "deterministic", "return_lse"):
             with self.assertRaisesRegex(TypeError, f"^{name} is 'no'; a bool is wanted$"):
-                fa2.torch.attention_packed(q, k, v, **{name: "no"})
+                fa2_attn.torch.attention_packed(q, k, v, **{name: "no"})
         for name in ("is_causal", "enable_gqa"):
             with self.assertRaisesRegex(TypeError, f"^{name} is 'no'; a bool is wanted$"):
-                fa2.torch.sdpa(*(t.transpose(1, 2) for t in (q, k, v)), **{name: "no"})
+                fa2_attn.torch.sdpa(*(t.transpose(1, 2) for t in (q, k, v)), **{name: "no"})
 
     def test_no_dropout(self):
         q, k, v = randn(*3 * [(1, 20, 2, 16)])
-        plain = fa2.torch.attention_packed(q, k, v)
-        self.assertTrue(torch.equal(fa2.torch.attention_packed(q, k, v, dropout_p=0.0), plain))
+        plain = fa2_attn.torch.attention_packed(q, k, v)
+        self.assertTrue(torch.equal(fa2_attn.torch.attention_packed(q, k, v, dropout_p=0.0), plain))
         state = torch.get_rng_state()
-        fa2.torch.attention_packed(q, k, v, dropout_p=0.0)
+        fa2_attn.torch.attention_packed(q, k, v, dropout_p=0.0)
         self.assertTrue(torch.equal(torch.get_rng_state(), state))
 
     def test_seeds_without_dropout(self):
@@ -151,12 +184,12 @@ class Dropout(OnHost):
         qkv, = randn((1, 20, 3, 2, 16))
         q, k, v = tensors = qkv.unbind(2)
         packings = tensors, (q, torch.stack((k, v), 2)), (qkv,)
-        wanted = gradients(lambda *t: fa2.torch.attention_packed(*t, deterministic=True), *tensors)
+        wanted = gradients(lambda *t: fa2_attn.torch.attention_packed(*t, deterministic=True), *tensors)
         for seed in (5, torch.tensor([5])):
             settings = {"dropout_p": 0.0, "dropout_seed": seed}
 
             def packed(*t):
-                return fa2.torch.attention_packed(*t, deterministic=True, **settings)
+                return fa2_attn.torch.attention_packed(*t, deterministic=True, **settings)
 
             def compiled(*t):
                 torch.compiler.reset()  # which counts how often it was compiled
@@ -186,7 +219,7 @@ class Dropout(OnHost):
         self.assertTrue(torch.equal(grid.kept(2, 3, 37, 75, seed, dropped, "cpu").flatten(), wanted))
 
     def test_probabilities(self):
-        """Of the softmax that is returned comes the output that is."""
+        """From the weights that are returned comes the output that is; a row's largest is 1."""
         q, k, v = randn((2, 20, 4, 16), *2 * [(2, 30, 2, 16)])
         for settings in ({}, {"causal": True}, {"window_size": (3, 2), "softcap": 3.0},
                          {"alibi_slopes": torch.tensor([0.5, 0.25, 0.1, 0.0])}):
@@ -194,10 +227,11 @@ class Dropout(OnHost):
             self.assertEqual((weights.shape, weights.dtype), ((2, 4, 128, 128), torch.float16))
             inner = weights[:, :, :20, :30]
             self.assertEqual(weights.count_nonzero(), inner.count_nonzero())
-            kept = inner.masked_fill(torch.signbit(inner), 0).float() / 0.75
+            sums = inner.float().abs().sum(-1, keepdim=True)
+            kept = inner.masked_fill(torch.signbit(inner), 0) / (0.75 * sums)
             values = v.float().repeat_interleave(2, 2)
             self.assert_close(out, torch.einsum("bhij,bjhd->bihd", kept, values), 8e-3)
-            self.assert_close(inner.float().abs().sum(-1), torch.ones(()), 4e-3)
+            self.assert_close(inner.abs().amax(-1), torch.ones(()), 1e-9)
             self.assertEqual(lse.shape, (2, 4, 20))
         self.assertIsNone(flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)[2])
 
@@ -214,11 +248,11 @@ class Dropout(OnHost):
             for b, (rows, keys) in enumerate(zip(lengths_q, lengths_k)):
                 inner = weights[b, :, :rows, :keys]
                 self.assertEqual(weights[b].count_nonzero(), inner.count_nonzero())
-                kept = inner.masked_fill(torch.signbit(inner), 0).float() / 0.75
+                kept = inner.masked_fill(torch.signbit(inner), 0) / (0.75 * inner.float().abs().sum(-1, keepdim=True))
                 values = v[starts[1][b]:starts[1][b + 1]].float().repeat_interleave(2, 1)
                 if rows:
                     self.assert_close(out[starts[0][b]:starts[0][b + 1]], torch.einsum("hij,jhd->ihd", kept, values), 8e-3)
-                    self.assert_close(inner.float().abs().sum(-1), torch.ones(()), 4e-3)
+                    self.assert_close(inner.abs().amax(-1), torch.ones(()), 1e-9)
 
     def test_widths(self):
         """Columns of no multiple of 8, and fewer of V: the result has V's."""
@@ -245,7 +279,7 @@ class Windows(OnHost):
                      lambda qkv, w: flash_attn.flash_attn_func(*qkv.unbind(2), causal=True, window_size=w),
                      lambda qkv, w: flash_attn.flash_attn_func(*qkv[..., :12].unbind(2), window_size=w),
                      lambda qkv, w: host.attention(*qkv.unbind(2), window=w, return_lse=True)[0],
-                     lambda qkv, w: fa2.torch.attention_packed(qkv, window=w))
+                     lambda qkv, w: fa2_attn.torch.attention_packed(qkv, window=w))
         for i, function in enumerate(functions):
             for wanted, given in self.WINDOWS:
                 with self.subTest(function=i, window=given):
@@ -271,7 +305,7 @@ class Windows(OnHost):
         for function in (lambda *t, window: fa2.attention(*t, window=window),
                          lambda *t, window: fa2.attention(*t, window=window, sinks=torch.zeros(2)),
                          lambda *t, window: flash_attn.flash_attn_func(*t, window_size=window),
-                         lambda *t, window: fa2.torch.attention_packed(*t, window=window)):
+                         lambda *t, window: fa2_attn.torch.attention_packed(*t, window=window)):
             made = []
             for window in ((7, 2), torch.tensor([7, 2]), [7, 2]):
                 leaf = qkv.clone().requires_grad_()
@@ -370,7 +404,7 @@ class Inference(OnHost):
 
     def refused(self, name, out):
         name = "block_table" if name == "packed" else name
-        with self.assertRaisesRegex(NotImplementedError, f"fa2.attention with {name} has no gradient"):
+        with self.assertRaisesRegex(NotImplementedError, f"fa2_attn.attention with {name} has no gradient"):
             out.float().sum().backward()
 
     def test_others_are_refused_at_once(self):
@@ -380,15 +414,15 @@ class Inference(OnHost):
             fa2.attention(leaf, leaf, leaf)
 
 
-def on_device(function):
-    """fa2.torch.sdpa, whose tensors it takes for a device's."""
-    refusal = fa2.torch._refusal
+def on_device(function, attention=attend):
+    """fa2_attn.torch.sdpa, whose tensors it takes for a device's."""
+    refusal = fa2_attn.torch._refusal
 
     def elsewhere(*given):
         reason = refusal(*given)
         return None if reason == "the tensors are on device cpu" else reason
 
-    with mock.patch.object(fa2.torch, "_refusal", elsewhere), mock.patch.object(fa2.torch, "attention", attend):
+    with mock.patch.multiple(fa2_attn.torch, _refusal=elsewhere, attention=attention):
         return function()
 
 
@@ -429,9 +463,9 @@ class Empty(OnHost):
     def test_packed_tensors(self):
         for shape in ((0, 5, 3, 2, 16), (2, 0, 3, 2, 16)):
             for deterministic in (False, True):
-                self.check(lambda qkv: fa2.torch.attention_packed(qkv, deterministic=deterministic), *randn(shape))
+                self.check(lambda qkv: fa2_attn.torch.attention_packed(qkv, deterministic=deterministic), *randn(shape))
         for q, k in self.SHAPES:
-            self.check(fa2.torch.attention_packed, *randn(q, (*k[:2], 2, *k[2:])))
+            self.check(fa2_attn.torch.attention_packed, *randn(q, (*k[:2], 2, *k[2:])))
 
     def test_sdpa(self):
         for q, k in self.SHAPES:
@@ -443,7 +477,7 @@ class Empty(OnHost):
                     with self.subTest(q=q, k=k, causal=causal, mask=bool(more)):
                         tensors = randn(*shapes)
                         out = on_device(lambda: self.check(
-                            lambda *t: fa2.torch.sdpa(*t, is_causal=causal, **more), *tensors))
+                            lambda *t: fa2_attn.torch.sdpa(*t, is_causal=causal, **more), *tensors))
                         wanted = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
                         self.assertEqual((out.shape, out.dtype), (wanted.shape, wanted.dtype))
 
@@ -487,10 +521,10 @@ class Empty(OnHost):
         """A batch without a token goes through flash_attn.bert_padding and back."""
         hidden, mask = torch.ones((2, 4, 8)), torch.zeros((2, 4), dtype=torch.int64)
         for shape in ((2, 4), (0, 4)):
-            rows, indices, starts, longest, used = fa2.flash_attn.bert_padding.unpad_input(hidden[:shape[0]], mask[:shape[0]])
+            rows, indices, starts, longest, used = fa2_attn.flash_attn.bert_padding.unpad_input(hidden[:shape[0]], mask[:shape[0]])
             self.assertEqual((rows.shape, starts.tolist(), longest), ((0, 8), [0] * (shape[0] + 1), 0))
-            self.assertEqual(fa2.flash_attn.bert_padding.pad_input(rows, indices, *shape).shape, (*shape, 8))
-        lengths = fa2.flash_attn.bert_padding.unpad_input_for_concatenated_sequences(hidden, mask)
+            self.assertEqual(fa2_attn.flash_attn.bert_padding.pad_input(rows, indices, *shape).shape, (*shape, 8))
+        lengths = fa2_attn.flash_attn.bert_padding.unpad_input_for_concatenated_sequences(hidden, mask)
         self.assertEqual((lengths[0].shape, lengths[2].tolist(), lengths[3]), ((0, 8), [0], 0))
 
     def test_compiled(self):
@@ -506,7 +540,7 @@ class Empty(OnHost):
         q, starts = torch.zeros((0, 2, 16), dtype=torch.float16), torch.tensor([0, 0], dtype=torch.int32)
         given = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 0}
         for leaf in (q, q.clone().requires_grad_()):
-            for function in (attend, fa2.torch.attention_packed):
+            for function in (attend, fa2_attn.torch.attention_packed):
                 with self.assertRaisesRegex(ValueError, "max_seqlen_q and max_seqlen_k must be given beside"):
                     function(leaf, leaf, leaf, **given)
         with FakeTensorMode() as mode, self.assertRaisesRegex(ValueError, "max_seqlen_q and max_seqlen_k must be given"):
@@ -522,9 +556,9 @@ class Sdpa(OnHost):
         # leaves lie as the tensors do
         leaves = [tensor.detach().requires_grad_() for tensor in tensors]
         self.assertEqual([leaf.stride() for leaf in leaves], [tensor.stride() for tensor in tensors])
-        got = on_device(lambda: gradients(lambda *t: fa2.torch.sdpa(*t, **settings), *tensors))
+        got = on_device(lambda: gradients(lambda *t: fa2_attn.torch.sdpa(*t, **settings), *tensors))
         with torch.no_grad():
-            alone = on_device(lambda: fa2.torch.sdpa(*tensors, **settings))
+            alone = on_device(lambda: fa2_attn.torch.sdpa(*tensors, **settings))
         self.assertTrue(torch.equal(alone, got[0]))
         for a, b in zip(got, wanted):
             self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype))
@@ -593,7 +627,7 @@ class Sdpa(OnHost):
         wrong = [((q, k, k), {"dropout_p": None}), ((q, k, k), {"is_causal": None}), ((q, k), {}), ((q, k, k), {"casual": True}),
                  ((one, k, k), {}), ((q, k, k), {"scale": "x"}), ((q, k.double(), k), {}),
                  ((q, k, k), {"attn_mask": torch.ones((3, 20, 30))}), ((q, k, k), {"attn_mask": "x"}), ((1, 2, 3), {})]
-        with warnings.catch_warnings(), fa2.torch.replace_sdpa():
+        with warnings.catch_warnings(), fa2_attn.torch.replace_sdpa():
             warnings.simplefilter("ignore")
             patched = torch.nn.functional.scaled_dot_product_attention
             self.assertIsNot(patched, own)
@@ -622,7 +656,7 @@ class Sdpa(OnHost):
         for tensor in (randn((1, 2, 20, 16))[0].float(), randn((1, 1, 4, 584))[0], randn((1, 2, 20, 12))[0].double()):
             for leaf in (tensor, tensor.clone().requires_grad_()):
                 torch.compiler.reset()
-                with warnings.catch_warnings(), fa2.torch.replace_sdpa():
+                with warnings.catch_warnings(), fa2_attn.torch.replace_sdpa():
                     warnings.simplefilter("ignore")
                     got = on_device(lambda: torch.compile(function, backend="aot_eager", fullgraph=True)(*3 * [leaf]))
                 self.assert_close(got.detach(), function(*3 * [leaf]).detach(), 2e-2)
@@ -634,7 +668,7 @@ class Sdpa(OnHost):
             with self.assertRaises(Exception):
                 torch.nn.functional.scaled_dot_product_attention(*randn(*shapes))
             with self.assertRaises((ValueError, RuntimeError, NotImplementedError)):
-                on_device(lambda: fa2.torch.sdpa(*randn(*shapes)))
+                on_device(lambda: fa2_attn.torch.sdpa(*randn(*shapes)))
 
 
 class Operations(OnHost):
@@ -645,7 +679,7 @@ class Operations(OnHost):
         heads = [tensor.transpose(1, 2) for tensor in (q, k, v)]
         for out in (fa2.attention(q, k, v, dropout_p=0.0), flash_attn.flash_attn_func(q, k, v, causal=True),
                     flash_attn.flash_attn_kvpacked_func(q, kv), flash_attn.flash_attn_qkvpacked_func(qkv, deterministic=True),
-                    fa2.attention(*heads, layout="bhsd", softcap=2.0), fa2.torch.attention_packed(qkv, causal=True)):
+                    fa2.attention(*heads, layout="bhsd", softcap=2.0), fa2_attn.torch.attention_packed(qkv, causal=True)):
             self.assertEqual(type(out.grad_fn).__name__, "_PlainBackward")
         slopes = torch.ones(2)
         self.assertEqual(type(flash_attn.flash_attn_func(q, k, v, alibi_slopes=slopes).grad_fn).__name__, "_AttentionBackward")
@@ -673,7 +707,7 @@ class Operations(OnHost):
         ways = (lambda q: fa2.attention(q, k, v, causal=True),
                 lambda q: fa2.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), layout="bhsd"),
                 lambda q: fa2.attention(q, k, v, sinks=torch.zeros(2)), lambda q: torch.ops.fa2.attention(q, k, v)[0],
-                lambda qkv: fa2.torch.attention_packed(qkv, deterministic=True))
+                lambda qkv: fa2_attn.torch.attention_packed(qkv, deterministic=True))
         for way in ways:
             leaf = (qkv if way is ways[-1] else q).detach().requires_grad_()
             wanted, = torch.autograd.grad(way(leaf).float().square().sum(), leaf)
@@ -711,7 +745,7 @@ class Operations(OnHost):
                 made[2].sum().backward()
 
         def packed(*tensors):
-            return fa2.torch.attention_packed(*tensors, causal=True, deterministic=True)
+            return fa2_attn.torch.attention_packed(*tensors, causal=True, deterministic=True)
 
         wanted = gradients(packed, q, kv)
         for needed in ((True, False), (False, True)):  # of only some

@@ -1,4 +1,4 @@
-"""fa2.torch and fa2.flash_attn where sequences have lengths, are packed, or keys lie in a cache: with PyTorch's tensors
+"""fa2_attn.torch and fa2_attn.flash_attn where sequences have lengths, are packed, or keys lie in a cache: with PyTorch's tensors
 on the host and kernels of the software device (on_host.py)."""
 
 import unittest
@@ -6,8 +6,9 @@ import unittest
 try:
     import torch
     import torch.utils.checkpoint
-    import fa2.torch
-    from fa2 import flash_attn
+    import fa2_attn as fa2
+    import fa2_attn.torch
+    from fa2_attn import flash_attn
 except ImportError:
     torch = None
 
@@ -71,9 +72,9 @@ class Sequences(OnHost):
                 lambda q, k, v: flash_attn.flash_attn_varlen_kvpacked_func(q, torch.stack((k, v), 1), *arguments,
                                                                            deterministic=True),
                 lambda *t: torch.utils.checkpoint.checkpoint(
-                    lambda *u: fa2.torch.attention_packed(*u, deterministic=True, **settings), *t, use_reentrant=False)):
+                    lambda *u: fa2_attn.torch.attention_packed(*u, deterministic=True, **settings), *t, use_reentrant=False)):
             self.assert_equal(gradients(function, *rows.unbind(1)), wanted)
-        fa2.torch.attention_packed(rows.detach().requires_grad_(), **settings).sum().backward()
+        fa2_attn.torch.attention_packed(rows.detach().requires_grad_(), **settings).sum().backward()
 
     def test_rows_of_no_sequence(self):
         """Rows before the first bound and from the last one on are 0, as their gradients are, whatever memory held."""

@@ -6,10 +6,10 @@ import unittest
 from unittest import mock
 
 import device
-import fa2
+import fa2_attn as fa2
 import reference
 from device import ExchangeTensor, OnHost, Tensor
-from fa2 import _frameworks
+from fa2_attn import _frameworks
 
 
 class ReadOnly(Tensor):
@@ -92,7 +92,7 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "scale is -1", scale=-1.0)
         self.refused(ValueError, "scale is nan", scale=float("nan"))
         self.refused(ValueError, "softcap is inf", softcap=float("inf"))
-        self.refused(TypeError, "context must be a fa2.Context", context=3)
+        self.refused(TypeError, "context must be a fa2_attn.Context", context=3)
         self.refused(TypeError, "stream is 'x'; it must be a CUDA stream", stream="x")
         self.refused(TypeError, "unexpected keyword argument 'casual'", casual=True)
         with self.assertRaisesRegex(TypeError, "missing its argument 'v'"):

@@ -8,14 +8,14 @@ import multiprocessing
 import pickle
 import unittest
 
-import fa2
+import fa2_attn as fa2
 
 try:
     import torch
 except ImportError:
     torch = None
 
-MODULES = ("fa2", "fa2.torch", "fa2.flash_attn", "fa2.bert_padding", "fa2.transformers")
+MODULES = ("fa2_attn", "fa2_attn.torch", "fa2_attn.flash_attn", "fa2_attn.bert_padding", "fa2_attn.transformers")
 
 
 def functions():
@@ -41,11 +41,12 @@ def compare(given):
 
 class Functions(unittest.TestCase):
     def test_are_there(self):
-        self.assertLessEqual({"fa2.attention", "fa2.attention_backward", "fa2.tune", "fa2.explain", "fa2.prepare"},
+        self.assertLessEqual({"fa2_attn.attention", "fa2_attn.attention_backward", "fa2_attn.tune", "fa2_attn.explain",
+                              "fa2_attn.prepare"},
                              set(functions()))
         if torch is not None:
-            self.assertLessEqual({"fa2.torch.sdpa", "fa2.torch.replace_sdpa", "fa2.flash_attn.flash_attn_func",
-                                  "fa2.bert_padding.pad_input"}, set(functions()))
+            self.assertLessEqual({"fa2_attn.torch.sdpa", "fa2_attn.torch.replace_sdpa", "fa2_attn.flash_attn.flash_attn_func",
+                                  "fa2_attn.bert_padding.pad_input"}, set(functions()))
 
     def test_pickle_and_copy(self):
         for name, function in functions().items():
@@ -73,8 +74,8 @@ class Functions(unittest.TestCase):
     def test_models(self):
         """A model that has them as attributes is saved and loaded, also while fa2 stands in the place of sdpa."""
         model = torch.nn.Linear(2, 2)
-        model.attend = functools.partial(functions()["fa2.torch.sdpa"], is_causal=True)
-        with functions()["fa2.torch.replace_sdpa"]():
+        model.attend = functools.partial(functions()["fa2_attn.torch.sdpa"], is_causal=True)
+        with functions()["fa2_attn.torch.replace_sdpa"]():
             model.replaced = torch.nn.functional.scaled_dot_product_attention
             file = io.BytesIO()
             torch.save(model, file)

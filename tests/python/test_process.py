@@ -13,10 +13,11 @@ import sys
 import tempfile
 import threading
 import unittest
+from importlib import metadata
 from unittest import mock
 
 import device
-import fa2
+import fa2_attn as fa2
 import reference
 from device import Tensor
 
@@ -108,7 +109,7 @@ class Contexts(unittest.TestCase):
         with fa2.Context("", log=said.append) as context:
             context.prepare({"heads_q": 1, "seq_q": 30, "head_dim": 16})
         self.assertTrue(said and all(isinstance(line, str) for line in said))
-        with self.assertLogs("fa2", "WARNING"), fa2.Context("") as context:
+        with self.assertLogs("fa2_attn", "WARNING"), fa2.Context("") as context:
             context.prepare({"heads_q": 1, "seq_q": 30, "head_dim": 16})
 
     def test_explain(self):
@@ -132,7 +133,7 @@ class Contexts(unittest.TestCase):
                     function(q, k, v, device=1)
             with self.assertRaisesRegex(ValueError, "^device is 1, and the tensors' device is 0: they must be the same$"):
                 fa2.explain(q, k, v, device=1, database="none.db")
-                with self.assertRaisesRegex(TypeError, "^context is 5; it must be a fa2.Context$"):
+                with self.assertRaisesRegex(TypeError, "^context is 5; it must be a fa2_attn.Context$"):
                     function(context=5, **problem)
             self.assertEqual(fa2.explain(device=0, context=context, **problem)["problem"]["seq_q"], 30)
 
@@ -207,7 +208,7 @@ class Contexts(unittest.TestCase):
                                     ("a status of tomorrow", ValueError, None)):  # of a call that would fail
             answer = [{"rule": None, "status": text, "message": "the driver's words"}]
             with self.assertRaisesRegex(error, "driver's words") as raised:
-                with mock.patch("fa2._tuner._ask", return_value=answer):
+                with mock.patch("fa2_attn._tuner._ask", return_value=answer):
                     fa2.explain(heads_q=2, seq_q=32, head_dim=16, arch=89)
             self.assertEqual(getattr(raised.exception, "status", None), status)
 
@@ -237,8 +238,8 @@ class Contexts(unittest.TestCase):
         for module in (fa2._tuner, fa2._frameworks, fa2):
             importlib.reload(module)
         fa2.attention(q, k, v, out=Tensor(q.shape))
-        del sys.modules["fa2._native"]
-        again = importlib.import_module("fa2._native")
+        del sys.modules["fa2_attn._native"]
+        again = importlib.import_module("fa2_attn._native")
         again.attention(q, k, v, out=Tensor(q.shape))
 
 
@@ -306,7 +307,7 @@ class Processes(unittest.TestCase):
 
     def test_fork_before_use(self):
         status, said = python(
-            "import os, fa2, reference, device\n"
+            "import os, fa2_attn as fa2, reference, device\n"
             "child = os.fork()\n"
             "q, k, v = reference.tensors()\n"
             "fa2.attention(q, k, v, out=device.Tensor(q.shape))\n"
@@ -316,7 +317,7 @@ class Processes(unittest.TestCase):
 
     def test_exit_with_work_in_flight(self):
         status, said = python(
-            "import threading, fa2, reference, device\n"
+            "import threading, fa2_attn as fa2, reference, device\n"
             "q, k, v = reference.tensors(seq_q=64)\n"
             "context, out = fa2.Context(), device.Tensor(q.shape)\n"
             "fa2.attention(q, k, v, out=out, context=context, stream=device.new_stream().value)\n"
@@ -327,7 +328,7 @@ class Processes(unittest.TestCase):
 
     def test_two_devices(self):
         status, said = python(
-            "import fa2, reference, device\n"
+            "import fa2_attn as fa2, reference, device\n"
             "for number in (1, 0):\n"
             "    q, k, v = reference.tensors(device=number)\n"
             "    out = device.Tensor(q.shape, device=number)\n"
@@ -348,7 +349,7 @@ class Processes(unittest.TestCase):
 
     def test_no_driver(self):
         status, said = python(
-            "import fa2\n"
+            "import fa2_attn as fa2\n"
             "print(fa2.explain(heads_q=8, seq_q=512, head_dim=64, arch='sm_86', database='none.db')['variant'])\n"
             "try:\n"
             "    fa2.explain(heads_q=8, seq_q=512, head_dim=64)\n"
@@ -360,7 +361,7 @@ class Processes(unittest.TestCase):
     def test_no_nvrtc(self):
         """Said when it is needed; the output is as it was."""
         status, said = python(
-            "import fa2, reference, device\n"
+            "import fa2_attn as fa2, reference, device\n"
             "q, k, v = reference.tensors()\n"
             "out, context = device.Tensor(q.shape).set([7.0] * 40 * 2 * 16), fa2.Context('', log=lambda line: None)\n"
             "for call in (lambda: context.prepare(fa2.problem(q, k, v)),\n"
@@ -377,7 +378,7 @@ class Processes(unittest.TestCase):
         """What an earlier context compiled serves; what none did is refused, though NVRTC is here."""
         with tempfile.TemporaryDirectory() as folder:
             status, said = python(
-                "import os, sys, fa2, reference\n"
+                "import os, sys, fa2_attn as fa2, reference\n"
                 "path = os.path.join(sys.argv[1], 'fa2.db')\n"
                 "known, other = (fa2.problem(*reference.tensors(), causal=causal) for causal in (False, True))\n"
                 "with fa2.Context(path, log=lambda line: None) as context:\n"
@@ -404,7 +405,7 @@ class Processes(unittest.TestCase):
                 open(os.path.join(folder, "nvidia", name), "w").close()
             status, said = python(
                 "import sys; sys.path.append(sys.argv[1])\n"
-                "from fa2 import _frameworks\n"
+                "from fa2_attn import _frameworks\n"
                 "print(_frameworks.nvrtc())\n"
                 "_frameworks._driver_cuda = lambda: 12\n"
                 "print(_frameworks.nvrtc())\n", folder, FA2_NVRTC_LIBRARY="")
@@ -415,18 +416,34 @@ class Processes(unittest.TestCase):
 class Libraries(unittest.TestCase):
     def test_importing_is_quick(self):
         """Nothing is imported for what most programs never call."""
-        said = subprocess.check_output([sys.executable, "-S", "-c", "import sys, fa2; print(*sys.modules)"],
+        said = subprocess.check_output([sys.executable, "-S", "-c", "import sys, fa2_attn; print(*sys.modules)"],
                                        env={**os.environ, "PYTHONPATH": str(pathlib.Path(fa2.__file__).parents[1])},
                                        universal_newlines=True)
         self.assertEqual(set(said.split()) & {"ctypes", "json", "logging", "pathlib", "subprocess", "threading"}, set())
 
+    def test_old_name(self):
+        """An installation under the old name is named. ForceAtlas2, which PyPI calls fa2, is left in peace."""
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder, "fa2")
+            package.mkdir()
+            package.joinpath("__init__.py").write_text("class ForceAtlas2: pass\n", encoding="utf-8")
+            path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+            program = "import fa2, fa2_attn; print(fa2.ForceAtlas2.__name__, fa2_attn.attention.__name__)"
+            self.assertEqual(python(program, PYTHONPATH=path), (0, "ForceAtlas2 attention\n"))
+            package.joinpath("_native.abi3.so").touch()
+            status, said = python(program, PYTHONPATH=path)
+            self.assertEqual(status, 0, said)
+            self.assertRegex(said, rf"UserWarning: {re.escape(str(package))} is an older installation .* pip uninstall fa2`")
+        for file in metadata.files("fa2-attn") or ():  # none of PyPI's fa2
+            self.assertNotEqual(file.parts[0], "fa2")
+
     def test_missing(self):
         for module in ("torch", "flash_attn", "bert_padding", "transformers"):
-            status, said = python(f"import sys; sys.modules['torch'] = None; import fa2; import fa2.{module}")
+            status, said = python(f"import sys; sys.modules['torch'] = None; import fa2_attn.{module}")
             self.assertEqual(status, 1)
             self.assertRegex(
-                said, rf"\nModuleNotFoundError: fa2\.{module} needs PyTorch, .*`.+ -m pip install torch`\n$")
-        status, said = python("import sys, types; from fa2 import _frameworks; sys.modules['transformers'] = None\n"
+                said, rf"\nModuleNotFoundError: fa2_attn\.{module} needs PyTorch, .*`.+ -m pip install torch`\n$")
+        status, said = python("import sys, types; from fa2_attn import _frameworks; sys.modules['transformers'] = None\n"
                               "_frameworks.need('transformers', 'its library', 'x')")
         self.assertRegex(said, "x needs its library, .*pip install transformers`")
 
@@ -434,7 +451,7 @@ class Libraries(unittest.TestCase):
         """One that is there, and misses something itself, says so."""
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "torch.py").write_text("import of_torch_itself\n", encoding="utf-8")
-            status, said = python("import sys; sys.path.insert(0, sys.argv[1]); import fa2.torch", folder)
+            status, said = python("import sys; sys.path.insert(0, sys.argv[1]); import fa2_attn.torch", folder)
         self.assertEqual(status, 1)
         self.assertRegex(said, "No module named 'of_torch_itself'\n$")
 

@@ -1,4 +1,4 @@
-"""fa2.torch on a GPU: numbers. What needs none is in test_tracing.py and test_host.py."""
+"""fa2_attn.torch on a GPU: numbers. What needs none is in test_tracing.py and test_host.py."""
 
 import contextlib
 import copy
@@ -11,11 +11,11 @@ try:
     import torch
     import torch.nn.functional as F
     import torch.utils.checkpoint
-    import fa2.torch
+    import fa2_attn.torch
     HAS_GPU = torch.cuda.is_available()
 except ImportError:
     torch, HAS_GPU = None, False
-import fa2
+import fa2_attn as fa2
 
 
 @unittest.skipUnless(HAS_GPU, "PyTorch has no GPU here")
@@ -43,7 +43,7 @@ class OnGpu(unittest.TestCase):
                     q, k, v = self.tensors((2, 8, length, dim), *2 * [(2, heads_kv, keys, dim)], dtype=dtype)
                     settings = {"is_causal": causal, "enable_gqa": heads_kv != 8}
                     with self.subTest(dtype=dtype, heads_kv=heads_kv, length=length, dim=dim, causal=causal):
-                        self.assert_right(fa2.torch.sdpa(q, k, v, **settings), q, k, v, **settings)
+                        self.assert_right(fa2_attn.torch.sdpa(q, k, v, **settings), q, k, v, **settings)
 
     def test_masks(self):
         q, k, v = self.tensors((2, 4, 50, 64), *2 * [(2, 4, 70, 64)])
@@ -58,7 +58,7 @@ class OnGpu(unittest.TestCase):
                     plain = F.scaled_dot_product_attention(q, k, v, attn_mask=wide)
                 torch.cuda.synchronize()  # a fault before this is not ours
                 bound = 2 * (plain.double() - exact).abs().max().item() + 1e-5
-                out = fa2.torch.sdpa(q, k, v, attn_mask=mask)
+                out = fa2_attn.torch.sdpa(q, k, v, attn_mask=mask)
                 self.assertLessEqual((out.double() - exact).abs().max().item(), bound)
 
     def test_readmes(self):
@@ -108,10 +108,10 @@ class OnGpu(unittest.TestCase):
             with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
                 block.to(dtype).double()  # the same rounded weights for all
                 exact, plain = answers(torch.float64), answers(dtype)
-            fa2.torch._said.clear()
-            with fa2.torch.replace_sdpa():
+            fa2_attn.torch._said.clear()
+            with fa2_attn.torch.replace_sdpa():
                 got = answers(dtype)
-            self.assertEqual(fa2.torch._said, set())
+            self.assertEqual(fa2_attn.torch._said, set())
             for a, b, c in zip(got, plain, exact):
                 self.assertLessEqual((a - c).abs().max().item(), 3 * (b - c).abs().max().item() + 1e-5)
 
@@ -130,7 +130,7 @@ class OnGpu(unittest.TestCase):
         wanted = torch.autograd.grad(exact(q, sinks), (q, sinks), d_out.double())
         for function in (lambda: fa2.attention(q, k, v, sinks=sinks),
                          lambda: torch.ops.fa2.attention(q, k, v, sinks=sinks)[0],
-                         lambda: fa2.torch.attention_packed(q, torch.stack((k, v), 2), sinks=sinks)):
+                         lambda: fa2_attn.torch.attention_packed(q, torch.stack((k, v), 2), sinks=sinks)):
             dq, dsinks = torch.autograd.grad(function(), (q, sinks), d_out)
             self.assertLess((dq - wanted[0]).abs().max().item(), 5e-3)
             self.assertLess((dsinks - wanted[1]).abs().max().item(), 2e-2)
@@ -149,9 +149,9 @@ class OnGpu(unittest.TestCase):
 
         wanted = torch.autograd.grad(exact(q, bias.double()), (q, bias), d_out.double())
         for function in (lambda: fa2.attention(q, k, v, bias=bias), lambda: torch.ops.fa2.attention(q, k, v, bias=bias)[0],
-                         lambda: fa2.torch.sdpa(*(t.transpose(1, 2) for t in (q, k, v)), attn_mask=bias,
+                         lambda: fa2_attn.torch.sdpa(*(t.transpose(1, 2) for t in (q, k, v)), attn_mask=bias,
                                                 enable_gqa=True).transpose(1, 2),
-                         lambda: fa2.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias)):
+                         lambda: fa2_attn.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias)):
             dq, dbias = torch.autograd.grad(function(), (q, bias), d_out)
             self.assertEqual((dbias.shape, dbias.dtype), (bias.shape, bias.dtype))
             self.assertLess((dq - wanted[0]).abs().max().item(), 5e-3)
@@ -165,17 +165,17 @@ class OnGpu(unittest.TestCase):
         out, lse = fa2.attention(q, k, v, causal=True, return_lse=True)
         heads = [t.transpose(1, 2) for t in (q, k, v)]
         self.assert_right(out.transpose(1, 2), *heads, is_causal=True)
-        self.assertTrue(torch.equal(fa2.torch.sdpa(*heads, is_causal=True).transpose(1, 2), out))
+        self.assertTrue(torch.equal(fa2_attn.torch.sdpa(*heads, is_causal=True).transpose(1, 2), out))
         scores = (heads[0].float() @ heads[1].float().transpose(-1, -2)) / 8
         seen = torch.ones_like(scores, dtype=torch.bool).tril()
         self.assertLess((lse - scores.masked_fill(~seen, -torch.inf).logsumexp(-1)).abs().max().item(), 1e-3)
 
     def test_the_ways_are_equal(self):
         q, k, v = self.tensors(*3 * [(2, 4, 96, 64)])
-        wanted = fa2.torch.sdpa(q, k, v, is_causal=True)
-        with fa2.torch.replace_sdpa():
+        wanted = fa2_attn.torch.sdpa(q, k, v, is_causal=True)
+        with fa2_attn.torch.replace_sdpa():
             replaced = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        compiled = torch.compile(lambda *t: fa2.torch.sdpa(*t, is_causal=True), fullgraph=True)(q, k, v)
+        compiled = torch.compile(lambda *t: fa2_attn.torch.sdpa(*t, is_causal=True), fullgraph=True)(q, k, v)
         operation = torch.ops.fa2.attention(*(t.transpose(1, 2) for t in (q, k, v)), True)[0].transpose(1, 2)
         for other in (replaced, compiled, operation, fa2.attention(q, k, v, causal=True, layout="bhsd")):
             self.assertTrue(torch.equal(other, wanted))
@@ -198,20 +198,20 @@ class OnGpu(unittest.TestCase):
 
     def test_graphs_and_streams(self):
         q, k, v = self.tensors(*3 * [(1, 4, 70, 64)])
-        wanted = fa2.torch.sdpa(q, k, v)
+        wanted = fa2_attn.torch.sdpa(q, k, v)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self.assertTrue(torch.equal(fa2.torch.sdpa(q, k, v), wanted))
+            self.assertTrue(torch.equal(fa2_attn.torch.sdpa(q, k, v), wanted))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            out = fa2.torch.sdpa(q, k, v)
+            out = fa2_attn.torch.sdpa(q, k, v)
         q.mul_(0.5)
         graph.replay()
-        self.assertTrue(torch.equal(out, fa2.torch.sdpa(q, k, v)))
+        self.assertTrue(torch.equal(out, fa2_attn.torch.sdpa(q, k, v)))
         other = torch.zeros((1, 4, 70, 200), device="cuda", dtype=torch.float16)
         with self.assertRaisesRegex(fa2.Error, "not prepared"), torch.cuda.graph(torch.cuda.CUDAGraph()):
-            fa2.torch.sdpa(other, other, other)
+            fa2_attn.torch.sdpa(other, other, other)
 
     def test_dropout(self):
         """Of equal weights of unit vectors the output shows what was kept: each way draws, at each call and replay."""
@@ -219,7 +219,7 @@ class OnGpu(unittest.TestCase):
         v = torch.eye(128, device="cuda", dtype=torch.float16).expand(2, 4, 128, 128).contiguous()
 
         def ours(q, v):
-            return fa2.torch.sdpa(q, q, v, dropout_p=0.25)
+            return fa2_attn.torch.sdpa(q, q, v, dropout_p=0.25)
 
         graph = torch.cuda.CUDAGraph()
         ours(q, v)
@@ -252,7 +252,7 @@ class OnGpu(unittest.TestCase):
         tensors = self.tensors(*3 * [(2, 4, 96, 64)])
 
         def ours(*t):
-            return fa2.torch.sdpa(*t, is_causal=True, dropout_p=0.3)
+            return fa2_attn.torch.sdpa(*t, is_causal=True, dropout_p=0.3)
 
         torch.use_deterministic_algorithms(True)
         try:
@@ -286,13 +286,13 @@ class OnGpu(unittest.TestCase):
         torch.use_deterministic_algorithms(True)
         try:
             def ours(q, k, v):
-                return fa2.torch.sdpa(q, k, v, is_causal=True)
+                return fa2_attn.torch.sdpa(q, k, v, is_causal=True)
 
             def operation(*t):
                 return torch.ops.fa2.attention(*(x.transpose(1, 2) for x in t), True)[0].transpose(1, 2)
 
             def packed(q, k, v):
-                return fa2.torch.attention_packed(torch.stack([q, k, v], 1).permute(0, 3, 1, 2, 4),
+                return fa2_attn.torch.attention_packed(torch.stack([q, k, v], 1).permute(0, 3, 1, 2, 4),
                                                   causal=True).transpose(1, 2)
 
             def checkpointed(*t):
@@ -317,13 +317,13 @@ class OnGpu(unittest.TestCase):
         def gradients(function, dtype):
             return self.gradients(lambda *t: function(*t, enable_gqa=True), *(t.to(dtype) for t in (q, k, v)))
 
-        got, exact = gradients(fa2.torch.sdpa, torch.float16), gradients(F.scaled_dot_product_attention, torch.float64)
+        got, exact = gradients(fa2_attn.torch.sdpa, torch.float16), gradients(F.scaled_dot_product_attention, torch.float64)
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             plain = gradients(F.scaled_dot_product_attention, torch.float16)
         for a, b, c in zip(got, plain, exact):
             self.assertLessEqual((a - c).abs().max().item(), 3 * (b - c).abs().max().item() + 1e-5)
         q.requires_grad_()
-        fa2.torch.sdpa(q, q, q).sum().backward()  # whose gradient has no strides
+        fa2_attn.torch.sdpa(q, q, q).sum().backward()  # whose gradient has no strides
         self.assertIsNotNone(q.grad)
 
     def test_gradients_of_sums_over_the_sequence(self):
@@ -348,7 +348,7 @@ class OnGpu(unittest.TestCase):
 
             def forward(self, x):
                 qkv = self.qkv(x).unflatten(-1, (3, 1, 64))
-                return fa2.torch.attention_packed(qkv, causal=True).flatten(-2)
+                return fa2_attn.torch.attention_packed(qkv, causal=True).flatten(-2)
 
         torch.manual_seed(2)
         x, = self.tensors((2, 80, 64))
@@ -371,11 +371,11 @@ class OnGpu(unittest.TestCase):
         q, k, v = self.tensors(*3 * [(1, 4, 64, 64)], dtype=torch.float32)
         leaf = q.clone().requires_grad_()
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            fa2.torch.sdpa(leaf, k, v).sum().backward()
+            fa2_attn.torch.sdpa(leaf, k, v).sum().backward()
         self.assertEqual((leaf.grad.dtype, leaf.grad.shape), (torch.float32, leaf.shape))
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            out = fa2.torch.sdpa(q, k, v)
-        self.assertTrue(torch.equal(out, fa2.torch.sdpa(*(t.bfloat16() for t in (q, k, v)))))
+            out = fa2_attn.torch.sdpa(q, k, v)
+        self.assertTrue(torch.equal(out, fa2_attn.torch.sdpa(*(t.bfloat16() for t in (q, k, v)))))
         new, cache, own = *self.tensors((1, 3, 4, 64), dtype=torch.float32), *2 * self.tensors((1, 50, 4, 64))
         own = own.clone()
         settings = {"rotary_cos": torch.rand((50, 32), device="cuda"), "rotary_sin": torch.rand((50, 32), device="cuda")}
@@ -396,9 +396,9 @@ class OnGpu(unittest.TestCase):
                         (plain, one, one), (one, plain, plain), (plain, plain[:, :1], plain[:, :1]), (plain, one[0], one[0]),
                         (repeated, repeated, repeated)):
             with self.subTest(strides=[tensor.stride() for tensor in tensors]):
-                self.assert_right(fa2.torch.sdpa(*tensors, is_causal=True), *tensors, is_causal=True)
+                self.assert_right(fa2_attn.torch.sdpa(*tensors, is_causal=True), *tensors, is_causal=True)
                 leaves = [tensor.detach().requires_grad_() for tensor in tensors]
-                out = fa2.torch.sdpa(*leaves, is_causal=True)
+                out = fa2_attn.torch.sdpa(*leaves, is_causal=True)
                 d_out = torch.randn_like(out)
                 got = torch.autograd.grad(out, leaves, d_out)
                 # PyTorch 2.11's own gradients are wrong for unaligned storage, so it gets copies.
@@ -415,7 +415,7 @@ class OnGpu(unittest.TestCase):
 
         for tensor in (self.tensors((1, 2, 40, 64), dtype=torch.float32)[0], self.tensors((1, 1, 40, 584))[0]):
             torch.compiler.reset()
-            with warnings.catch_warnings(), fa2.torch.replace_sdpa(), torch.no_grad():
+            with warnings.catch_warnings(), fa2_attn.torch.replace_sdpa(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 got = torch.compile(function, fullgraph=True)(tensor)
             self.assertLess((got - function(tensor)).abs().max().item(), 1e-2)
@@ -424,7 +424,7 @@ class OnGpu(unittest.TestCase):
         """As PyTorch's own, with gradients; also in a graph, and beside work on another stream."""
         for q, k in (((0, 2, 5, 64), (0, 2, 7, 64)), ((2, 2, 0, 64), (2, 2, 7, 64)), ((2, 2, 5, 64), (2, 2, 0, 64))):
             leaves = [tensor.requires_grad_() for tensor in self.tensors(q, k, k)]
-            out = fa2.torch.sdpa(*leaves)
+            out = fa2_attn.torch.sdpa(*leaves)
             self.assertEqual((out.shape, int(out.count_nonzero())), (q, 0))
             for leaf, gradient in zip(leaves, torch.autograd.grad(out, leaves, torch.ones_like(out))):
                 self.assertEqual((gradient.shape, int(gradient.count_nonzero())), (leaf.shape, 0))
@@ -466,7 +466,7 @@ class OnGpu(unittest.TestCase):
                     out = way(leaf, keys)
                     with torch.no_grad():
                         self.assertTrue(torch.equal(out, function(q, keys)))
-                    with self.assertRaisesRegex(NotImplementedError, f"fa2.attention with {name} has no gradient"):
+                    with self.assertRaisesRegex(NotImplementedError, f"fa2_attn.attention with {name} has no gradient"):
                         out.sum().backward()
 
     def test_windows(self):
@@ -479,7 +479,7 @@ class OnGpu(unittest.TestCase):
     def test_refusals(self):
         q, = self.tensors((1, 4, 64, 64))
         with self.assertRaisesRegex(NotImplementedError, "float32"):
-            fa2.torch.sdpa(q.float(), q.float(), q.float())
+            fa2_attn.torch.sdpa(q.float(), q.float(), q.float())
         q.requires_grad_()
         for settings in ({"out": torch.empty_like(q)}, {"stream": 0}):
             with self.assertRaisesRegex(NotImplementedError, "is only for calls that PyTorch does not"):

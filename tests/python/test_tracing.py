@@ -1,4 +1,4 @@
-"""fa2.torch without a GPU: what PyTorch's tracers see, on tensors that are only shapes."""
+"""fa2_attn.torch without a GPU: what PyTorch's tracers see, on tensors that are only shapes."""
 
 import subprocess
 import sys
@@ -10,10 +10,10 @@ try:
     import torch.nn.functional as F
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
-    import fa2.torch
+    import fa2_attn.torch
 except ImportError:
     torch = None
-import fa2
+import fa2_attn as fa2
 
 
 def calls_of(function, *shapes, dtype="float16"):
@@ -35,12 +35,12 @@ class Tracing(unittest.TestCase):
         return found[0]
 
     def test_views_are_not_copied(self):
-        names = {name for name, _ in calls_of(lambda q: fa2.torch.sdpa(q, q, q), self.Q)}
+        names = {name for name, _ in calls_of(lambda q: fa2_attn.torch.sdpa(q, q, q), self.Q)}
         self.assertEqual(names, {"aten.transpose.int", "fa2.attention.default", "<built-in function getitem>"})
 
     def test_causal_begins_at_the_top_left(self):
         def function(q, k):
-            return fa2.torch.sdpa(q, k, k, is_causal=True)
+            return fa2_attn.torch.sdpa(q, k, k, is_causal=True)
 
         self.assertEqual(self.settings(function, self.Q, self.Q), (True,))
         self.assertEqual(self.settings(function, self.Q, self.K), (True,))  # of the first 128 keys
@@ -51,15 +51,15 @@ class Tracing(unittest.TestCase):
         with FakeTensorMode():
             x = torch.empty((2, 3, 10, 60), dtype=torch.float16, device="cuda")
             for tensor in (x, x[0], x[0, 0], x[None]):
-                self.assertEqual(fa2.torch.sdpa(tensor, tensor, tensor).shape, tensor.shape)
+                self.assertEqual(fa2_attn.torch.sdpa(tensor, tensor, tensor).shape, tensor.shape)
 
     def test_columns_of_value(self):
         """Their own number of them, as it is."""
         with FakeTensorMode():
             q, v = (torch.empty((2, 3, 10, width), dtype=torch.float16, device="cuda") for width in (96, 64))
             for tensors in ((q, q, v), (v, v, q), (q.requires_grad_(), q, v)):
-                self.assertEqual(fa2.torch.sdpa(*tensors).shape, (2, 3, 10, tensors[2].shape[-1]))
-        names = {name for name, _ in calls_of(lambda q, v: fa2.torch.sdpa(q, q, v), (2, 3, 10, 96), (2, 3, 10, 64))}
+                self.assertEqual(fa2_attn.torch.sdpa(*tensors).shape, (2, 3, 10, tensors[2].shape[-1]))
+        names = {name for name, _ in calls_of(lambda q, v: fa2_attn.torch.sdpa(q, q, v), (2, 3, 10, 96), (2, 3, 10, 64))}
         self.assertEqual(names, {"aten.transpose.int", "fa2.attention.default", "<built-in function getitem>"})
 
     def test_outputs_of_the_operation(self):
@@ -73,7 +73,7 @@ class Tracing(unittest.TestCase):
         """What autograd records, and the shapes of what comes out; the engine itself needs a GPU."""
         with FakeTensorMode():
             q, k = (torch.empty(shape, dtype=torch.float16, device="cuda", requires_grad=True) for shape in (self.Q, self.K))
-            for function in (fa2.torch.sdpa, fa2.attention, lambda *t: torch.ops.fa2.attention(*t)[0]):
+            for function in (fa2_attn.torch.sdpa, fa2.attention, lambda *t: torch.ops.fa2.attention(*t)[0]):
                 self.assertTrue(function(q, q, q).requires_grad)
                 self.assertTrue(function(q.detach(), q, q).requires_grad)
                 with torch.no_grad():
@@ -89,7 +89,7 @@ class Tracing(unittest.TestCase):
 
     def test_refusals(self):
         q = torch.zeros((1, 2, 8, 16), dtype=torch.float16)
-        for function in (fa2.attention, torch.ops.fa2.attention):
+        for function in (fa2_attn.attention, torch.ops.fa2.attention):
             with self.assertRaisesRegex(ValueError, "CUDA device"):
                 function(q, q, q)
         with self.assertRaisesRegex(ValueError, "^q cannot be lent by DLPack: .*$") as raised:  # and nothing of its stack
@@ -100,12 +100,12 @@ class Tracing(unittest.TestCase):
         for settings, text in (({"attn_mask": q, "is_causal": True}, "attn_mask"), ({}, "device cpu"),
                                ({"dropout_p": 0.1}, "device cpu"), ({"scale": -1.0}, "scale"), ({"scale": 0.0}, "scale is 0.0")):
             with self.assertRaisesRegex(NotImplementedError, text):
-                fa2.torch.sdpa(q, q, q, **settings)
+                fa2_attn.torch.sdpa(q, q, q, **settings)
         with FakeTensorMode():
             q, k = (torch.empty((1, heads, 8, 16), dtype=torch.float16, device="cuda") for heads in (4, 2))
             with self.assertRaisesRegex(ValueError, "enable_gqa"):
-                fa2.torch.sdpa(q, k, k)
-            self.assertEqual(fa2.torch.sdpa(q, k, k, enable_gqa=True).shape, q.shape)
+                fa2_attn.torch.sdpa(q, k, k)
+            self.assertEqual(fa2_attn.torch.sdpa(q, k, k, enable_gqa=True).shape, q.shape)
 
     def test_what_no_kernel_takes(self):
         """Is refused when the graph is made, in the words in which a call is refused."""
@@ -140,10 +140,10 @@ class Tracing(unittest.TestCase):
     def test_imported_anew(self):
         """Modules loaded again, and modules that were forgotten: operations are there once."""
         done = subprocess.run([sys.executable, "-c", (
-            "import importlib, sys, torch, fa2.torch\n"
+            "import importlib, sys, torch, fa2_attn.torch\n"
             "q = torch.zeros((1, 8, 2, 16), dtype=torch.float16, requires_grad=True)\n"
             "def ask():\n"
-            "    for function in (fa2.attention, torch.ops.fa2.attention, fa2.torch.attention_packed):\n"
+            "    for function in (fa2_attn.attention, torch.ops.fa2.attention, fa2_attn.torch.attention_packed):\n"
             "        try:\n"
             "            function(q, q, q)\n"
             "        except ValueError as refused:\n"
@@ -151,31 +151,31 @@ class Tracing(unittest.TestCase):
             "        else:\n"
             "            assert False\n"
             "ask()\n"
-            "own = [name for name in sys.modules if name.partition('.')[0] == 'fa2']\n"
-            "for name in ('fa2._operations', 'fa2._dispatch', 'fa2.torch', 'fa2'):\n"
+            "own = [name for name in sys.modules if name.partition('.')[0] == 'fa2_attn']\n"
+            "for name in ('fa2_attn._operations', 'fa2_attn._dispatch', 'fa2_attn.torch', 'fa2_attn'):\n"
             "    importlib.reload(sys.modules[name])\n"
             "ask()\n"
             "for _ in range(2):\n"
             "    for name in own:\n"
             "        del sys.modules[name]\n"
-            "    import fa2.torch\n"
+            "    import fa2_attn.torch\n"
             "    ask()\n")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_importing_is_quick(self):
-        """`import fa2.torch` brings in none of the compiler's parts, which take seconds; they learn of fa2 when they come."""
+        """`import fa2_attn.torch` brings in none of the compiler's parts, which take seconds; they learn of fa2 when they come."""
         program = (
             "import sys, time, torch\n"
             "{before}\n"
             "known, begin = set(sys.modules), time.process_time()\n"
-            "import fa2.torch, fa2.flash_attn\n"
+            "import fa2_attn.torch, fa2_attn.flash_attn\n"
             "spent = time.process_time() - begin\n"
             "slow = ('torch._dynamo', 'torch._inductor', 'torch._export', 'torch.fx', 'torch.distributed', 'sympy', 'triton')\n"
             "print(sorted(name for name in set(sys.modules) - known if name.startswith(slow)), spent < 0.3)\n"
             "{after}\n"
             "q = torch.rand((1, 2, 8, 16))\n"
             "function = lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)\n"
-            "with fa2.torch.replace_sdpa(), torch.no_grad():\n"
+            "with fa2_attn.torch.replace_sdpa(), torch.no_grad():\n"
             "    compiled = torch.compile(function, backend='eager', fullgraph=True)(q)\n"
             "print(torch.equal(compiled, function(q)), any(type(x).__name__ == '_CompilerFinder' for x in sys.meta_path))\n")
         look = "import importlib.util; importlib.util.find_spec('torch._dynamo')"  # which imports nothing
@@ -189,10 +189,10 @@ class Tracing(unittest.TestCase):
         torchs = F.scaled_dot_product_attention
         q = torch.rand((1, 2, 8, 16))
         wanted = torchs(q, q, q)
-        fa2.torch._said.clear()
+        fa2_attn.torch._said.clear()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            with fa2.torch.replace_sdpa(), fa2.torch.replace_sdpa():
+            with fa2_attn.torch.replace_sdpa(), fa2_attn.torch.replace_sdpa():
                 self.assertIsNot(F.scaled_dot_product_attention, torchs)
                 for _ in range(2):
                     self.assertTrue(torch.equal(F.scaled_dot_product_attention(q, q, q), wanted))
@@ -205,7 +205,7 @@ class Tracing(unittest.TestCase):
             return F.scaled_dot_product_attention(q, q, q, is_causal=True)
 
         q = torch.rand((1, 2, 8, 16))
-        with fa2.torch.replace_sdpa(), torch.no_grad():
+        with fa2_attn.torch.replace_sdpa(), torch.no_grad():
             compiled = torch.compile(function, backend="aot_eager", fullgraph=True)(q)
         self.assertTrue(torch.equal(compiled, function(q)))
 

@@ -1,4 +1,4 @@
-"""fa2.transformers: unmodified models with random weights against transformers' eager attention, on a GPU; and
+"""fa2_attn.transformers: unmodified models with random weights against transformers' eager attention, on a GPU; and
 what goes to sdpa, without one."""
 
 import copy
@@ -11,7 +11,7 @@ import warnings
 try:
     import torch
     import transformers
-    import fa2.transformers
+    import fa2_attn.transformers
     HAS_TRANSFORMERS, HAS_GPU = True, torch.cuda.is_available()
 except ImportError:
     HAS_TRANSFORMERS = HAS_GPU = False
@@ -102,7 +102,7 @@ def errors_of_kinds(answer, exact):
 @unittest.skipUnless(HAS_GPU, "transformers, PyTorch and a GPU are needed")
 class Models(unittest.TestCase):
     def setUp(self):
-        fa2.transformers.register()
+        fa2_attn.transformers.register()
 
     def check_outputs_and_gradients(self, name):
         """Errors against fp32 are at most twice eager's; of gradients three times, as FlashAttention's tests have it,
@@ -145,7 +145,7 @@ class Models(unittest.TestCase):
         padding = torch.ones_like(inputs["input_ids"])
         padding[0, :7] = 0
         own = make(kind, config, torch.float16, "fa2")
-        fa2.transformers._said.clear()
+        fa2_attn.transformers._said.clear()
         with warnings.catch_warnings(record=True) as said, torch.no_grad():
             warnings.simplefilter("always")
             for _ in range(2):
@@ -165,7 +165,7 @@ class Fallback(unittest.TestCase):
     """What fa2 does not do is right nevertheless. Without a GPU: on the host everything goes to sdpa."""
 
     def setUp(self):
-        fa2.transformers.register()
+        fa2_attn.transformers.register()
         self.ids = torch.randint(3, 500, (2, 90), generator=torch.Generator().manual_seed(1))
 
     def pair(self, kind, config):
@@ -217,14 +217,14 @@ class Fallback(unittest.TestCase):
             wanted = [[[[first <= j < last and (not is_causal or j <= i + last - queries)
                          and (window is None or abs(i + last - queries - j) < window)
                          for j in range(keys)] for i in range(queries)]] for first, last in own]
-            got = fa2.transformers._mask_of_all(torch.empty(2, 1, queries, 8), torch.empty(2, 1, keys, 8),
+            got = fa2_attn.transformers._mask_of_all(torch.empty(2, 1, queries, 8), torch.empty(2, 1, keys, 8),
                                                 None if bounds is None else torch.tensor(bounds)[:, None, None],
                                                 is_causal, window)
             self.assertEqual(got.expand(2, -1, -1, -1).tolist(), wanted)
 
     def test_padding_is_looked_at(self):
         def look(*rows, first=0, count=4):
-            found = fa2.transformers._look_at(torch.tensor(rows), first, count)
+            found = fa2_attn.transformers._look_at(torch.tensor(rows), first, count)
             return found and (found.is_before, found.is_behind, found.bounds.flatten(0, 2).tolist())
 
         self.assertEqual(look([1, 1, 1, 1], [1, 1, 1, 1]), (True, True, [[4], [4]]))
@@ -274,10 +274,10 @@ class OnHost(unittest.TestCase):
             raise AssertionError(reason)
 
         for name, function in (("_refusal", refusal), ("_fallback", fallback), ("attention", host.attention)):
-            patch = unittest.mock.patch.object(fa2.transformers, name, function)
+            patch = unittest.mock.patch.object(fa2_attn.transformers, name, function)
             patch.start()
             self.addCleanup(patch.stop)
-        fa2.transformers.register()
+        fa2_attn.transformers.register()
         self.ids = torch.randint(3, 500, (2, 20), generator=torch.Generator().manual_seed(1))
 
     def compare(self, kind, config, inputs, seen, most=2e-2):
@@ -311,7 +311,7 @@ class OnHost(unittest.TestCase):
                                                                                          sliding_window=6))):
                 # with gradients: as a mask, or packed without it
                 with self.subTest(name, first=first, last=last, most_masked=most_masked), \
-                        unittest.mock.patch.object(fa2.transformers, "_MOST_MASKED", most_masked):
+                        unittest.mock.patch.object(fa2_attn.transformers, "_MOST_MASKED", most_masked):
                     self.compare(kind, config, inputs, padding)
 
     def test_learned_bias(self):

@@ -18,8 +18,8 @@ class Typing(unittest.TestCase):
     def test_strict(self):
         """By pyproject.toml, with the stub file that a build makes."""
         with tempfile.TemporaryDirectory() as cache:
-            package = pathlib.Path(cache, "fa2")
-            shutil.copytree(TOP / "runtime/python/fa2", package)
+            package = pathlib.Path(cache, "fa2_attn")
+            shutil.copytree(TOP / "runtime/python/fa2_attn", package)
             subprocess.run([sys.executable, TOP / "runtime/ops/operands.py", "stub",
                             TOP / "runtime/python/_native.pyi.in", package / "_native.pyi"], check=True)
             done = subprocess.run(

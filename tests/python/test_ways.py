@@ -7,10 +7,10 @@ import unittest
 from unittest import mock
 
 import device
-import fa2
+import fa2_attn as fa2
 import reference
 from device import ExchangeTensor, Tensor
-from fa2 import _frameworks, _native
+from fa2_attn import _frameworks, _native
 
 _describe = _frameworks.describe
 
@@ -26,7 +26,7 @@ def describe(kind):
 
 
 def sdpa_of(slow):
-    """fa2.torch.sdpa, beside a function for what does not go straight to a kernel."""
+    """fa2_attn.torch.sdpa, beside a function for what does not go straight to a kernel."""
     module = types.ModuleType("beside")
     module._sdpa = slow
     return _native.make_sdpa(module, False)
@@ -34,7 +34,7 @@ def sdpa_of(slow):
 
 def restore():
     """PyTorch's functions, where another test has brought them."""
-    ways = sys.modules.get("fa2._dispatch")
+    ways = sys.modules.get("fa2_attn._dispatch")
     if ways is not None:
         _native.set_torch(ways.dispatch, ways.differentiable, ways._apply_plain, *ways._watching)
 
@@ -121,7 +121,7 @@ class Ways(unittest.TestCase):
         self.assertEqual([x is None for x in node.apply(d_out)], [True, False, True, False])
         for own in (True, False):  # whoever asks for it
             asked["deterministic"] = not own
-            with fa2.Context("") as context, self.assertLogs("fa2") as logs:
+            with fa2.Context("") as context, self.assertLogs("fa2_attn") as logs:
                 node.settings = (*settings[:5], context, own)
                 node.apply(d_out)
                 device.synchronize()

@@ -26,8 +26,8 @@ import torch.utils.checkpoint
 from pydoc_data.topics import topics
 from torch import nn
 
-import fa2
-import fa2.torch
+import fa2_attn as fa2
+import fa2_attn.torch
 
 LAYERS, HEADS, DIM, LENGTH, BATCH, WARM, GPUS = 12, 12, 64, 1024, 8, 20, 2
 WIDTH = HEADS * DIM
@@ -68,7 +68,7 @@ def through_sdpa(qkv):
 
 
 def through_fa2(qkv):
-    return fa2.torch.attention_packed(qkv, causal=True)
+    return fa2_attn.torch.attention_packed(qkv, causal=True)
 
 
 ATTENTIONS = {"sdpa": through_sdpa, "fa2": through_fa2}

@@ -290,7 +290,7 @@ static bool parse_context(PyObject *value, fa2py_call *call)
     if (!is_given(value))
         return true;
     if (!fa2py_is_context(value)) {
-        PyErr_SetString(PyExc_TypeError, "context must be a fa2.Context");
+        PyErr_SetString(PyExc_TypeError, "context must be a fa2_attn.Context");
         return false;
     }
     call->context = (fa2py_context *)value;

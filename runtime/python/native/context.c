@@ -1,5 +1,5 @@
 /*
- * fa2.Context: a fa2_context and its lifetime.
+ * fa2_attn.Context: a fa2_context and its lifetime.
  *
  * - `users` counts running calls that have released the GIL. If a context is closed meanwhile, the last of them
  *   destroys it.
@@ -61,7 +61,7 @@ bool fa2py_context_begin(fa2py_context *context)
     if (!fa2py_check_process())
         return false;
     if (context->handle == NULL || context->closing) {
-        PyErr_SetString(PyExc_ValueError, "the fa2.Context is closed");
+        PyErr_SetString(PyExc_ValueError, "the fa2_attn.Context is closed");
         return false;
     }
     context->users++;
@@ -110,7 +110,7 @@ static bool parse_database(PyObject *value, PyObject **ret_bytes)
 
 static PyObject *default_log(void)
 {
-    PyObject *frameworks_module = PyImport_ImportModule("fa2._frameworks");
+    PyObject *frameworks_module = PyImport_ImportModule("fa2_attn._frameworks");
     PyObject *log = frameworks_module != NULL ? PyObject_GetAttrString(frameworks_module, "log") : NULL;
     Py_XDECREF(frameworks_module);
     return log;
@@ -125,7 +125,7 @@ static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config co
         PyErr_Format(PyExc_ValueError, "device is %d; it must be 0 ... %d", device, DEVICES_MAX - 1);
         return NULL;
     }
-    PyObject *find = PyImport_ImportModule("fa2._frameworks");
+    PyObject *find = PyImport_ImportModule("fa2_attn._frameworks");
     PyObject *found = find != NULL ? PyObject_CallMethod(find, "find_nvrtc", NULL) : NULL;
     Py_XDECREF(find);
     if (found == NULL)
@@ -308,7 +308,7 @@ static PyObject *context_workspace_size(PyObject *self, PyObject *fields)
     return ok ? PyLong_FromSize_t(bytes) : NULL;
 }
 
-/* Returns the explanation as a dict with the keys that fa2/_tuner.py uses, too. */
+/* Returns the explanation as a dict with the keys that fa2_attn/_tuner.py uses, too. */
 static PyObject *explanation_dict(const fa2_problem *problem, const fa2_explanation *e)
 {
     PyObject *asked = fa2py_problem_dict(problem);
@@ -383,21 +383,21 @@ static PyObject *context_get_closed(PyObject *self, void *closure)
 static PyObject *context_repr(PyObject *self)
 {
     const fa2py_context *context = (fa2py_context *)self;
-    return PyUnicode_FromFormat("<fa2.Context device=%d%s at %p>", context->device,
+    return PyUnicode_FromFormat("<fa2_attn.Context device=%d%s at %p>", context->device,
                                 context->handle == NULL || context->closing ? " closed" : "", self);
 }
 
 static PyMethodDef methods[] = {
     {"prepare", context_prepare, METH_O,
      "prepare($self, problem, /)\n--\n\n"
-     "Chooses and loads the kernel of a problem, a dict as fa2.problem returns it. Compiles it if nothing in the\n"
+     "Chooses and loads the kernel of a problem, a dict as fa2_attn.problem returns it. Compiles it if nothing in the\n"
      "database fits. Later calls on this problem only launch."},
     {"workspace_size", context_workspace_size, METH_O,
      "workspace_size($self, problem, /)\n--\n\n"
      "Returns the bytes of device memory that a call on the problem needs while it runs. Prepares the problem."},
     {"explain", context_explain, METH_O,
      "explain($self, problem, /)\n--\n\n"
-     "Returns a dict that says which kernel the problem gets, and by which rule: see fa2.explain. Prepares the\n"
+     "Returns a dict that says which kernel the problem gets, and by which rule: see fa2_attn.explain. Prepares the\n"
      "problem."},
     {"close", context_close, METH_NOARGS,
      "close($self, /)\n--\n\n"
@@ -420,8 +420,8 @@ static const char context_doc[] =
     "device: the CUDA device, counted from 0.\n"
     "arch: \"sm_86\" generates for that SM, and the driver compiles its PTX for the device.\n"
     "read_only: never write to the database.\n"
-    "log: called with a sentence about events that are no errors. None: logger \"fa2\".\n"
-    "never_compile: use only kernels in the database. A call for which it has none raises fa2.Error with status\n"
+    "log: called with a sentence about events that are no errors. None: logger \"fa2_attn\".\n"
+    "never_compile: use only kernels in the database. A call for which it has none raises fa2_attn.Error with status\n"
     "FA2_E_FORBIDDEN. Not together with arch.\n"
     "check_numbers: for debugging. Before each launch, read back lengths, bounds, block tables and cache rows,\n"
     "which waits for the stream. A number out of range raises ValueError with its name.\n\n"
@@ -438,7 +438,8 @@ bool fa2py_context_init(PyObject *module)
                                   {Py_tp_getset, attributes},
                                   {Py_tp_doc, (void *)(uintptr_t)context_doc},
                                   {0, NULL}};
-    static PyType_Spec spec = {"fa2.Context", sizeof(fa2py_context), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    static PyType_Spec spec = {"fa2_attn.Context", sizeof(fa2py_context), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                               slots};
     if (context_type == NULL)
         context_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (context_type == NULL)

@@ -1,5 +1,5 @@
 /*
- * The inside of fa2.Context, shared by two files: context.c has its lifetime and methods, context_launch.c the calls on
+ * The inside of fa2_attn.Context, shared by two files: context.c has its lifetime and methods, context_launch.c the calls on
  * it. All fields are accessed with the GIL held.
  */
 #ifndef FA2PY_CONTEXT_H

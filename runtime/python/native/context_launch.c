@@ -23,7 +23,7 @@ static bool workspace_bytes(fa2py_context *context, const fa2_problem *problem, 
         return true;
     if (fa2py_is_capturing(stream)) {
         fa2py_raise_with(FA2_E_CAPTURE, "this problem is not prepared and the stream is being captured: call "
-                                        "fa2.prepare, or attention once, before the capture begins");
+                                        "fa2_attn.prepare, or attention once, before the capture begins");
         return false;
     }
     return fa2py_context_prepare(context, problem, ret_bytes);

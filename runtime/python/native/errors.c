@@ -22,7 +22,7 @@ bool fa2py_errors_init(PyObject *module)
 {
     static bool handling; /* true once per process, even if the module is created again */
     if (fa2py_error == NULL)
-        fa2py_error = PyErr_NewExceptionWithDoc("fa2.Error",
+        fa2py_error = PyErr_NewExceptionWithDoc("fa2_attn.Error",
                                                 "A call failed for a reason outside of it: driver, NVRTC, "
                                                 "database, kernel.\n\n"
                                                 "status: its name in fa2.h, for example \"FA2_E_NO_DRIVER\".",

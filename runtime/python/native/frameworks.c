@@ -35,10 +35,10 @@ static PyObject *optional(PyObject *answer, int index)
     return value;
 }
 
-/* Asks fa2/_frameworks.py about the type. */
+/* Asks fa2_attn/_frameworks.py about the type. */
 static bool describe(PyTypeObject *type, fa2py_framework *framework)
 {
-    PyObject *frameworks_module = PyImport_ImportModule("fa2._frameworks");
+    PyObject *frameworks_module = PyImport_ImportModule("fa2_attn._frameworks");
     PyObject *answer = NULL;
     if (frameworks_module != NULL)
         answer = PyObject_CallMethod(frameworks_module, "describe", "O", (PyObject *)type);
@@ -46,7 +46,7 @@ static bool describe(PyTypeObject *type, fa2py_framework *framework)
     if (answer == NULL)
         return false;
     if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 7) {
-        PyErr_SetString(PyExc_TypeError, "fa2._frameworks.describe must return a tuple of seven");
+        PyErr_SetString(PyExc_TypeError, "fa2_attn._frameworks.describe must return a tuple of seven");
         Py_DECREF(answer);
         return false;
     }
@@ -368,7 +368,7 @@ PyObject *fa2py_empty_like(const fa2py_framework *framework, PyObject *like, con
     return no_allocator(like, argument);
 }
 
-/* Calls empty(like, shape, dtype) of fa2/_frameworks.py. */
+/* Calls empty(like, shape, dtype) of fa2_attn/_frameworks.py. */
 static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, int ndim, const int64_t *shape,
                               const char *dtype)
 {

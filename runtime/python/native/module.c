@@ -1,5 +1,5 @@
 /*
- * The module fa2._native. Its state belongs to the process, because it serves one interpreter.
+ * The module fa2_attn._native. Its state belongs to the process, because it serves one interpreter.
  */
 #include "native.h"
 #include "runtime/base/problem.h"
@@ -44,11 +44,11 @@ static const char attention_doc[] =
     "out: written and returned. It has q's shape (but v's columns) and dtype, and shares no memory with q, k or v.\n"
     "Default: a new tensor of q's library.\n"
     "return_lse: True returns (out, lse). lse is float32 [B, Hq, Sq], the natural logarithm of the softmax's sum.\n"
-    "context: a fa2.Context of the tensors' device. Default: the device's default context.\n"
+    "context: a fa2_attn.Context of the tensors' device. Default: the device's default context.\n"
     "stream: a stream, or its address as a number. Default: the library's current stream. The call does not wait\n"
     "for it.\n"
     "\n"
-    "Raises ValueError if tensors do not fit, NotImplementedError for calls that fa2 cannot serve, and fa2.Error.";
+    "Raises ValueError if tensors do not fit, NotImplementedError for calls that fa2 cannot serve, and fa2_attn.Error.";
 
 static const char partial_doc[] =
     "attention_partial(q, k, v, *, " SETTINGS_BEFORE
@@ -145,6 +145,7 @@ static PyMethodDef methods[] = {
      "or None."},
     {"set_torch", fa2py_set_torch, METH_VARARGS, NULL},
     {"make_sdpa", fa2py_make_sdpa, METH_VARARGS, NULL},
+    {"permit_sdpa", fa2py_permit_sdpa, METH_VARARGS, NULL},
     {"plain_forward", (PyCFunction)(void (*)(void))fa2py_plain_forward, METH_FASTCALL, NULL},
     {"plain_node", fa2py_plain_node, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
@@ -176,7 +177,7 @@ static bool add_operands(PyObject *module)
 }
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "fa2._native", NULL, -1, methods, NULL, NULL, NULL, NULL};
+    PyModuleDef_HEAD_INIT, "fa2_attn._native", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__native(void); /* Python looks it up by this name */
 

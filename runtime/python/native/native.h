@@ -1,5 +1,5 @@
 /*
- * The extension module fa2._native: declarations that its files share.
+ * The extension module fa2_attn._native: declarations that its files share.
  *
  * The module is built for Python's stable ABI of 3.9. It knows no array library: tensors come by DLPack.
  * Functions that return PyObject * or a bool named ok have set a Python exception when they return NULL or
@@ -21,10 +21,10 @@
 
 /* ---- errors (errors.c) ---- */
 
-extern PyObject *fa2py_error; /* fa2.Error */
+extern PyObject *fa2py_error; /* fa2_attn.Error */
 bool fa2py_errors_init(PyObject *module);
 
-/* Raises the exception of a status: ValueError, NotImplementedError, MemoryError or fa2.Error. Its text is this
+/* Raises the exception of a status: ValueError, NotImplementedError, MemoryError or fa2_attn.Error. Its text is this
  * thread's last message. Returns NULL. */
 PyObject *fa2py_raise(fa2_status status);
 PyObject *fa2py_raise_with(fa2_status status, const char *message);
@@ -69,7 +69,7 @@ typedef enum fa2py_kind {
     FA2PY_TORCH_SUBTYPE /* goes through PyTorch's dispatcher */
 } fa2py_kind;
 
-/* Facts about a tensor's type. The functions come from fa2/_frameworks.py. Each may be NULL. */
+/* Facts about a tensor's type. The functions come from fa2_attn/_frameworks.py. Each may be NULL. */
 typedef struct fa2py_framework {
     struct fa2py_framework *next;
     PyTypeObject *type; /* a strong reference */
@@ -392,6 +392,7 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
 
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args);
 PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args);
+PyObject *fa2py_permit_sdpa(PyObject *module, PyObject *args);
 
 /* The path of a call, chosen by its tensors. */
 typedef enum fa2py_way {

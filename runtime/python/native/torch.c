@@ -1,12 +1,13 @@
 /*
  * PyTorch's scaled_dot_product_attention without its dispatcher, where that changes nothing: no gradient is needed,
  * no mode intercepts the call, no cast is asked for, and fa2 serves the call as it stands. All other calls go to the
- * Python function in fa2/torch.py.
+ * Python function in fa2_attn/torch.py.
  *
- * PyTorch is not linked. fa2/torch.py passes in the Python functions that answer these questions.
+ * PyTorch is not linked. fa2_attn/torch.py passes in the Python functions that answer these questions.
  */
 #include <math.h>
 #include "native.h"
+#include "runtime/base/problem.h"
 
 /* A function without arguments that answers yes or no. A function written in C is called directly, because Python's
  * preparations for a call take longer than the answer. */
@@ -47,7 +48,7 @@ static void set_asked(asked *place, PyObject *function)
 static const char set_torch_words[] =
     "set_torch(dispatcher, autograd, plain_autograd, grad_enabled, deterministic, *watchers)";
 
-/* See fa2/_dispatch.py. */
+/* See fa2_attn/_dispatch.py. */
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
 {
     enum { FIRST_WATCHER = 5 };
@@ -191,13 +192,18 @@ fa2py_way fa2py_torch_way(PyObject *const *tensors, int count)
 
 /* ---- scaled_dot_product_attention ---- */
 
-enum { QUERY, KEY, VALUE, ATTN_MASK, DROPOUT_P, IS_CAUSAL, SCALE, ENABLE_GQA, SDPA_COUNT };
+/* PyTorch's parameters, then fa2's own, which are given by keyword. */
+enum { QUERY, KEY, VALUE, ATTN_MASK, DROPOUT_P, IS_CAUSAL, SCALE, ENABLE_GQA, SUMS, SCORES, SDPA_COUNT };
 
-static const char *const words[SDPA_COUNT] = {"query",     "key",       "value", "attn_mask",
-                                              "dropout_p", "is_causal", "scale", "enable_gqa"};
-static PyObject *interned[SDPA_COUNT];
-static const fa2py_signature signature = {
-    "scaled_dot_product_attention", SDPA_COUNT, SDPA_COUNT, 3, words, 0, 0, interned};
+static const char *const words[SDPA_COUNT] = {"query",     "key",   "value",      "attn_mask", "dropout_p",
+                                              "is_causal", "scale", "enable_gqa", "sums",      "scores"};
+static PyObject *interned[SDPA_COUNT], *interned_in_place[SUMS];
+static const fa2py_signature signature = {"scaled_dot_product_attention", SDPA_COUNT, SUMS, 3, words, 0, 0, interned};
+static const fa2py_signature in_place_signature = {
+    "scaled_dot_product_attention", SUMS, SUMS, 3, words, 0, 0, interned_in_place};
+
+/* What replace_sdpa permits for the function in PyTorch's place: sums, scores. NULL: nothing. */
+static PyObject *permitted[2];
 
 /* Returns true if fa2 takes the shapes as they are: D is a multiple of 8, lengths are equal if causal (PyTorch aligns
  * the mask top-left), and heads are equal unless groups are asked for. */
@@ -230,7 +236,11 @@ static bool tensors_fit(const fa2py_framework *framework, const fa2py_call *call
 static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
 {
     double dropout = 0, scale = 0;
+    int32_t sums = 0, scores = 0;
     bool scale_fits = true;
+    if (!fa2py_parse_permission(values[SUMS], FA2I_FIELD_sums, &sums) ||
+        !fa2py_parse_permission(values[SCORES], FA2I_FIELD_scores, &scores))
+        return FA2PY_WAY_ERROR;
     if (!is_off(values[ATTN_MASK]))
         return FA2PY_WAY_DISPATCHER;
     const fa2py_framework *framework = fa2py_framework_of(values[QUERY]);
@@ -258,6 +268,8 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
                          .window_left = -1,
                          .window_right = -1,
                          .scale = (float)scale,
+                         .sums = (fa2_sums)sums,
+                         .scores = (fa2_scores)scores,
                          .fits = operands_fit,
                          .shares_heads = !is_off(values[ENABLE_GQA])};
     const bool fits = dropout == 0 && scale_fits && (way == FA2PY_WAY_PLAIN || tensors_fit(framework, call));
@@ -275,6 +287,8 @@ static PyObject *differentiable(PyObject *const *values)
     all[SETTINGS + FA2PY_SET_CAUSAL] = values[IS_CAUSAL];
     all[SETTINGS + FA2PY_SET_SCALE] = values[SCALE];
     all[SETTINGS + FA2PY_SET_LAYOUT] = layout;
+    all[SETTINGS + FA2PY_SET_SUMS] = values[SUMS];
+    all[SETTINGS + FA2PY_SET_SCORES] = values[SCORES];
     return fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT);
 }
 
@@ -341,15 +355,21 @@ static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t 
     return result;
 }
 
-/* self: the module fa2.torch, which has the Python functions for all other calls. Because self is a module, pickle
+/* self: the module fa2_attn.torch, which has the Python functions for all other calls. Because self is a module, pickle
  * finds the function by its name. in_place: it replaces PyTorch's own function. */
 static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names, bool in_place)
 {
     PyObject *values[FA2PY_PARAMETERS_MAX], *result = NULL;
     fa2py_call call;
     fa2py_way way = FA2PY_WAY_ERROR;
-    if (fa2py_arguments(&signature, args, count, names, values) && check_settings(values))
+    const fa2py_signature *parameters = in_place ? &in_place_signature : &signature;
+    if (fa2py_arguments(parameters, args, count, names, values) && check_settings(values)) {
+        if (in_place) {
+            values[SUMS] = permitted[0];
+            values[SCORES] = permitted[1];
+        }
         way = sdpa_way(values, &call);
+    }
     if (way == FA2PY_WAY_ERROR) {
         if (!in_place || !is_refusal(true))
             return NULL;
@@ -375,23 +395,44 @@ static PyObject *patched_sdpa(PyObject *self, PyObject *const *args, Py_ssize_t 
     return attend(self, args, count, names, true);
 }
 
-#define SDPA_SIGNATURE                                                                                                 \
-    "(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, "                                 \
-    "enable_gqa=False)\n--\n\n"
+/* permit_sdpa(sums, scores): what the function in PyTorch's place permits from now on. */
+PyObject *fa2py_permit_sdpa(PyObject *module, PyObject *args)
+{
+    PyObject *given[2];
+    int32_t number = 0;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO:permit_sdpa", &given[0], &given[1]) ||
+        !fa2py_parse_permission(given[0], FA2I_FIELD_sums, &number) ||
+        !fa2py_parse_permission(given[1], FA2I_FIELD_scores, &number))
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        PyObject *old = permitted[i];
+        Py_INCREF(given[i]);
+        permitted[i] = given[i];
+        Py_XDECREF(old);
+    }
+    Py_RETURN_NONE;
+}
+
+#define SDPA_PARAMETERS                                                                                                \
+    "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False"
 
 /* make_sdpa(module, in_place) */
 PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
 {
     static PyMethodDef methods[] = {
         {"sdpa", (PyCFunction)(void (*)(void))sdpa, METH_FASTCALL | METH_KEYWORDS,
-         "sdpa" SDPA_SIGNATURE "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
+         "sdpa(" SDPA_PARAMETERS ", *, sums='fp32', scores='exact')\n--\n\n"
+         "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
          "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA "
          "device.\n"
          "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read in place are copied.\n"
          "Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned top-left.\n"
+         "sums, scores: permissions to be less exact, as for attention.\n"
          "Raises NotImplementedError for calls that fa2 cannot serve."},
         {"_patched_sdpa", (PyCFunction)(void (*)(void))patched_sdpa, METH_FASTCALL | METH_KEYWORDS,
-         "_patched_sdpa" SDPA_SIGNATURE "sdpa. Calls that it cannot serve go to PyTorch's own function."}};
+         "_patched_sdpa(" SDPA_PARAMETERS ")\n--\n\n"
+         "sdpa. Calls that it cannot serve go to PyTorch's own function."}};
     PyObject *owner = NULL, *name = NULL, *made = NULL;
     int in_place = 0;
     (void)module;

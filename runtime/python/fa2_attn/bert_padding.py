@@ -1,6 +1,6 @@
 """flash_attn.bert_padding: packs padded batches into rows, and unpacks them.
 
-    from fa2.bert_padding import unpad_input, pad_input
+    from fa2_attn.bert_padding import unpad_input, pad_input
     rows, indices, cu_seqlens, longest, used = unpad_input(hidden, mask)      # [T, ...] of [B, S, ...]
     hidden = pad_input(rows, indices, B, S)
 

@@ -1,8 +1,8 @@
 """fa2 as PyTorch operations.
 
-    import fa2.torch
-    out = fa2.torch.sdpa(query, key, value, is_causal=True)      # [B, H, S, D]
-    with fa2.torch.replace_sdpa():                               # a whole model
+    import fa2_attn.torch
+    out = fa2_attn.torch.sdpa(query, key, value, is_causal=True)      # [B, H, S, D]
+    with fa2_attn.torch.replace_sdpa():                               # a whole model
         model(tokens)
 
 attention, attention_packed and sdpa have gradients. Where torch.compile, export or a mode intercepts calls, they are
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if not hasattr(torch.library, "register_fake"):
-    raise ImportError(f"fa2.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
+    raise ImportError(f"fa2_attn.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
 
 from . import _native
 from ._dispatch import attention_packed, padded, readable
@@ -116,7 +116,7 @@ def _deepened(tensor: Tensor, rank: int) -> Tensor:
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: Optional[float],
-          is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
+          is_causal: bool, scale: Optional[float], enable_gqa: bool, sums: Any = None, scores: Any = None) -> Tensor:
     """The general path of sdpa, for calls that cannot take the native one."""
     reason = _refusal(query, key, value, attn_mask, is_causal, scale)
     if reason is not None:
@@ -136,7 +136,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         query, key, value = padded(query, key, value)
     query, key, value = (readable(tensor, 2) for tensor in (query, key, value))
     out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask,
-                    dropout_p=dropout_p)
+                    dropout_p=dropout_p, sums=sums, scores=scores)
     return out[..., :columns].reshape(wanted) if out.shape != wanted else out
 
 
@@ -145,7 +145,7 @@ sdpa: Any = _native.make_sdpa(sys.modules[__name__], False)
 _torch_sdpa = F.scaled_dot_product_attention
 _said: Set[str] = set()
 _MOST_SAID = 100  # a limit, because reasons may contain numbers
-_replaced = 0
+_replaced: List[Tuple[Any, Any]] = []  # the permissions of the active replace_sdpa, the last of which holds
 _lock = threading.Lock()
 
 
@@ -157,9 +157,9 @@ def _say_once(error: Exception) -> None:
 
 
 def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: Optional[float],
-                   is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
+                   is_causal: bool, scale: Optional[float], enable_gqa: bool, sums: Any, scores: Any) -> Tensor:
     try:
-        return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, sums, scores)
     except Exception as reason:  # PyTorch's function raises its own error, or computes what fa2 cannot
         _say_once(reason)
     return _torch_sdpa(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p or 0.0, is_causal=is_causal,
@@ -176,7 +176,7 @@ for _function in (attention, attention_packed, sdpa, _patched_sdpa):
 def _exchange(old: Any, new: Any) -> None:
     """Replaces one function by another, in every module that imported it by name."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("torch.") and module is not F or name.startswith("fa2."):
+        if name.startswith("torch.") and module is not F or name.startswith("fa2_attn."):
             continue
         for key, value in list(getattr(module, "__dict__", {}).items()):
             if value is old:
@@ -184,20 +184,23 @@ def _exchange(old: Any, new: Any) -> None:
 
 
 @contextlib.contextmanager
-def replace_sdpa() -> Iterator[None]:
+def replace_sdpa(*, sums: Any = None, scores: Any = None) -> Iterator[None]:
     """While active, torch.nn.functional.scaled_dot_product_attention is fa2's, for all threads.
 
+    sums, scores: permissions to be less exact, as for attention. The last one that was entered holds.
     Calls that fa2 cannot serve go to PyTorch's own function. A warning says so, once for each reason.
     """
-    global _replaced
+    permissions = (sums, scores)
     with _lock:
-        _replaced += 1
-        if _replaced == 1:
+        _native.permit_sdpa(*permissions)
+        _replaced.append(permissions)
+        if len(_replaced) == 1:
             _exchange(_torch_sdpa, _patched_sdpa)
     try:
         yield
     finally:
         with _lock:
-            _replaced -= 1
-            if _replaced == 0:
+            _replaced.remove(permissions)
+            _native.permit_sdpa(*(_replaced[-1] if _replaced else (None, None)))
+            if not _replaced:
                 _exchange(_patched_sdpa, _torch_sdpa)

@@ -1,8 +1,8 @@
 """Attention over sequences that several GPUs share, on torch.distributed.
 
-    import fa2.distributed
-    q, k, v = (fa2.distributed.shard(tensor, layout="zigzag") for tensor in (q, k, v))      # own rows of [B, S, H, D]
-    out = fa2.distributed.attention(q, k, v, causal=True, layout="zigzag")                  # own rows of out
+    import fa2_attn.distributed
+    q, k, v = (fa2_attn.distributed.shard(tensor, layout="zigzag") for tensor in (q, k, v))      # own rows of [B, S, H, D]
+    out = fa2_attn.distributed.attention(q, k, v, causal=True, layout="zigzag")                  # own rows of out
 
 Each rank has some rows of each sequence, by its layout. positions() says which. Keys travel, queries stay. Results over
 the keys of one rank are float32 until all are merged, and so are gradients. So the error is that of one call.
@@ -484,7 +484,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     other parameters.
     deterministic: gradients have the same bits in every call. Default: torch.are_deterministic_algorithms_enabled().
     return_lse: True returns (out, lse). lse is float32 [B, Hq, S / P], and has no gradient.
-    causal, softcap, scale, context: as in fa2.attention.
+    causal, softcap, scale, context: as in fa2_attn.attention.
 
     Raises ValueError on all ranks, with one message, if their shapes, types or settings differ. The ranks compare them
     once for each kind of call: a rank that later calls otherwise than the rest waits until the group's time-out.

@@ -1,10 +1,10 @@
 """FlashAttention-2's Python interface on fa2's kernels: seven functions with the same arguments, and forward and
 backward alone (_flash_attn_forward and so on).
 
-    from fa2.flash_attn import flash_attn_func
+    from fa2_attn.flash_attn import flash_attn_func
     out = flash_attn_func(q, k, v, causal=True)             # [B, S, H, D]
 
-    import fa2.flash_attn; fa2.flash_attn.install()         # or, for a program that cannot be changed:
+    import fa2_attn.flash_attn; fa2_attn.flash_attn.install()         # or, for a program that cannot be changed:
     from flash_attn import flash_attn_func
 
 Tensors are float16 or bfloat16 on CUDA devices. D is at most 576, or 256 with gradients. If D is not a multiple of 8,
@@ -109,8 +109,9 @@ allow_in_graph(_attend)  # because the compiler's tracer does not know storage o
 def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap: float, scale: float,
                    alibi_slopes: Optional[Tensor], dropout_p: float, seed: Tensor, cu_seqlens_q: Optional[Tensor] = None,
                    cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0, max_seqlen_k: int = 0) -> Tensor:
-    """Returns the softmax [B, H, Sq, Sk] in the tensors' type. The sign bit marks dropped elements.
+    """Returns exp(score - the row's largest score), [B, H, Sq, Sk] in the tensors' type. The sign marks dropped ones.
 
+    flash-attn divides by the sum of a row afterwards, too. Its running maximum is one per _get_block_size_n keys.
     Sq and Sk are padded with 0 to multiples of 128. For tests: it runs without a kernel, and waits for the device.
     """
     queries, keys = ([*tensor] if starts is None else _sequences(tensor, starts.tolist())
@@ -119,8 +120,8 @@ def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap:
     if 0 in (len(queries), rows, columns):
         return q.new_zeros((len(queries), q.shape[-2], rows + -rows % 128, columns + -columns % 128))
     slopes = [None] * len(queries) if alibi_slopes is None else alibi_slopes.expand(len(queries), q.shape[-2])
-    softmaxes = [_softmax(*one, causal, window, softcap, scale) for one in zip(queries, keys, slopes)]
-    weights = torch.stack([F.pad(x, (0, columns - x.shape[2], 0, rows - x.shape[1])) for x in softmaxes])
+    exponentials = [_exponentials(*one, causal, window, softcap, scale) for one in zip(queries, keys, slopes)]
+    weights = torch.stack([F.pad(x, (0, columns - x.shape[2], 0, rows - x.shape[1])) for x in exponentials])
     problem = {"batch": len(queries), "heads_q": q.shape[-2], "seq_q": rows, "seq_k": columns, "head_dim": 8, "dropout": 1}
     kept = torch.frombuffer(_native.dropout_mask(problem, dropout_p, int(seed)), dtype=torch.bool)
     weights = torch.where(kept.to(q.device).reshape(weights.shape), weights, -weights)
@@ -131,9 +132,17 @@ def _sequences(rows: Tensor, bounds: List[int]) -> List[Tensor]:
     return [rows[first:end] for first, end in zip(bounds, bounds[1:])]
 
 
-def _softmax(q: Tensor, k: Tensor, slopes: Optional[Tensor], causal: bool, window: _Window, softcap: float,
-             scale: float) -> Tensor:
-    """Returns the softmax of one sequence, [H, Sq, Sk] in the tensors' type. slopes: [H]."""
+def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:
+    """Returns how many keys share a maximum in what return_attn_probs returns: all of them.
+
+    flash-attn's own tests ask for it.
+    """
+    return 2**31 - 1
+
+
+def _exponentials(q: Tensor, k: Tensor, slopes: Optional[Tensor], causal: bool, window: _Window, softcap: float,
+                  scale: float) -> Tensor:
+    """Returns exp(score - the row's largest score) of one sequence, [H, Sq, Sk] in the tensors' type. slopes: [H]."""
     length, keys = q.shape[0], k.shape[0]
     scores = scale * torch.einsum("ihd,jhd->hij", q.float(), k.float().repeat_interleave(q.shape[1] // k.shape[1], 1))
     if softcap:
@@ -144,7 +153,8 @@ def _softmax(q: Tensor, k: Tensor, slopes: Optional[Tensor], causal: bool, windo
     left, right = _native.window(window)
     right = 0 if causal else right
     hidden = ((ahead > right) & (right >= 0)) | ((ahead < -left) & (left >= 0))
-    return scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0).to(q.dtype)
+    scores.masked_fill_(hidden, -torch.inf)
+    return (scores - scores.amax(-1, keepdim=True)).exp().masked_fill(hidden, 0).to(q.dtype)
 
 
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
@@ -158,9 +168,9 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     window_size: (left, right), the numbers of visible keys before and after the query's own position. A negative number
     means all. A list, an array or a tensor is allowed, too.
     alibi_slopes: float32 [H] or [B, H]. It adds -slope * |i + Sk - Sq - j| to the scores.
-    Returns out [B, Sq, H, D]. With return_attn_probs: (out, lse, probabilities), where lse is float32 [B, H, Sq].
-    probabilities are None without dropout. With dropout they are the softmax, for tests, and negative where an element
-    was dropped.
+    Returns out [B, Sq, H, D]. With return_attn_probs: (out, lse, weights), where lse is float32 [B, H, Sq]. weights are
+    None without dropout. With dropout they are for tests: exp(score - the row's largest score), [B, H, Sq, Sk] with Sq
+    and Sk padded to multiples of 128, and negative where an element was dropped.
     """
     return _attend((q, k, v), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                    return_attn_probs)
@@ -482,7 +492,7 @@ def install(*, replace: bool = False) -> None:
     sys.modules["flash_attn"] = package
     # flash-attn names the same functions a second time, as operations of PyTorch; programs import either name
     steps = {prefix + name: globals()[name] for name in _STEPS for prefix in ("", "_wrapped")}
-    interface = {**{name: globals()[name] for name in _FUNCTIONS}, **steps}
+    interface = {**{name: globals()[name] for name in (*_FUNCTIONS, "_get_block_size_n")}, **steps}
     for name, names, source in (("flash_attn_interface", list(interface), interface),
                                 ("bert_padding", bert_padding.__all__, vars(bert_padding))):
         module = _module(f"flash_attn.{name}", names, source)

@@ -1,6 +1,6 @@
 """fa2 for Hugging Face's transformers (5.0 and newer).
 
-    import fa2.transformers; fa2.transformers.register()
+    import fa2_attn.transformers; fa2_attn.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
 
 Supported are causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and
@@ -8,8 +8,9 @@ other masks, learned biases of scores (T5), dynamic and static caches. Everythin
 warning says so, once for each reason.
 """
 
+import functools
 import warnings
-from typing import Any, Callable, Dict, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Literal, NamedTuple, Optional, Set, Tuple
 
 from ._frameworks import need
 
@@ -23,6 +24,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+from . import _native
 from ._dispatch import needs_gradient, padded
 from .bert_padding import index_first_axis
 from .torch import attention
@@ -32,9 +34,15 @@ __all__ = ["register"]
 _said: Set[str] = set()
 
 
-def register(name: str = "fa2") -> None:
-    """Registers attn_implementation=name for models that are created after this call."""
-    AttentionInterface.register(name, _attention)
+def register(name: str = "fa2", *, sums: Literal["fp32", "fast"] = "fp32",
+             scores: Literal["exact", "int8"] = "exact") -> None:
+    """Registers attn_implementation=name for models that are created after this call.
+
+    sums, scores: permissions to be less exact, as for fa2_attn.attention. Several names may have different ones.
+    """
+    permissions = {"sums": sums, "scores": scores}
+    _native.problem_text({"heads_q": 1, "seq_q": 1, "head_dim": 8, **permissions})  # refuses other words
+    AttentionInterface.register(name, functools.partial(_attention, permissions=permissions))
     AttentionMaskInterface.register(name, _mask)
 
 
@@ -179,7 +187,8 @@ def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Opt
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], bounds: Optional[Tensor],
             packed: Dict[str, Any], is_causal: bool, scaling: Optional[float], sliding_window: Optional[int],
-            softcap: Optional[float], s_aux: Optional[Tensor], dropout: float, position_bias: Optional[Tensor]) -> Tensor:
+            softcap: Optional[float], s_aux: Optional[Tensor], dropout: float, position_bias: Optional[Tensor],
+            permissions: Dict[str, str]) -> Tensor:
     if position_bias is not None and packed:
         raise NotImplementedError("packed sequences have a learned bias of scores")
     if position_bias is not None and bounds is not None:
@@ -201,7 +210,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
         mask, bounds, differentiated = _mask_of_keys(key, differentiated), None, None
     # a single query sees all earlier keys anyway; this needs no causal kernel
     settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap, "scale": scaling,
-                                "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout}
+                                "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout,
+                                **permissions}
     out: Tensor
     if packed or differentiated is not None:
         query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
@@ -254,7 +264,7 @@ def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
                      ) -> Tuple[Tensor, Tensor, Tensor, Dict[str, Any]]:
     """Packs tensors [B, S, H, D] to rows [T, H, D]: all rows of query, and the rows of key and value within bounds.
 
-    Returns the rows and fa2.attention's keywords for packed sequences, which have gradients. The first layer of a mask
+    Returns the rows and fa2_attn.attention's keywords for packed sequences, which have gradients. The first layer of a mask
     waits for the device, to count rows.
     """
     known = getattr(bounds, "fa2_rows", None)
@@ -271,7 +281,7 @@ def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
 
 
 def _packed_sequences(query: Tensor, keywords: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the lengths of sequences that a collator packed into one row, as fa2.attention's keywords; {} if none."""
+    """Returns the lengths of sequences that a collator packed into one row, as fa2_attn.attention's keywords; {} if none."""
     if keywords.get("cu_seq_lens_q") is None or keywords.get("cu_seq_lens_k") is None or query.shape[0] != 1:
         return {}
     return {"cu_seqlens_q": keywords["cu_seq_lens_q"].to(torch.int32), "max_seqlen_q": int(keywords["max_length_q"]),
@@ -281,7 +291,8 @@ def _packed_sequences(query: Tensor, keywords: Dict[str, Any]) -> Dict[str, Any]
 def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor],
                dropout: float = 0.0, scaling: Optional[float] = None, sliding_window: Optional[int] = None,
                softcap: Optional[float] = None, is_causal: Optional[bool] = None, s_aux: Optional[Tensor] = None,
-               position_bias: Optional[Tensor] = None, cache: Any = None, **keywords: Any) -> Tuple[Tensor, None]:
+               position_bias: Optional[Tensor] = None, cache: Any = None, *, permissions: Dict[str, str],
+               **keywords: Any) -> Tuple[Tensor, None]:
     """Implements transformers' AttentionInterface.
 
     query: [B, H, Sq, D]; key, value: [B, Hkv, Sk, D]. Returns ([B, Sq, H, D], None).
@@ -301,7 +312,7 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
         try:
             # the lengths of packed sequences say all that their mask says
             return _attend(query, key, value, None if packed else attention_mask, bounds, packed, is_causal, scaling,
-                           sliding_window, softcap, s_aux, dropout, position_bias), None
+                           sliding_window, softcap, s_aux, dropout, position_bias, permissions), None
         except NotImplementedError as refusal:  # gradients with a mask, for instance
             reason = str(refusal)
     queries, keys = query.shape[2], key.shape[2]

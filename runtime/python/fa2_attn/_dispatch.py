@@ -103,7 +103,7 @@ _apply_plain: Any = super(torch.autograd.Function, _Plain).apply
 
 def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
                    *others: Any) -> Any:
-    """fa2.attention where a tensor requires a gradient and nothing but autograd intercepts calls.
+    """fa2_attn.attention where a tensor requires a gradient and nothing but autograd intercepts calls.
 
     others: the tensors of features, the tensors of new keys, dropout_p, max_seqlen_q, max_seqlen_k, rotary_interleaved,
     sums, scores, context, stream, out, return_lse.
@@ -246,7 +246,7 @@ def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic:
 
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
              *others: Any) -> Any:
-    """fa2.attention through PyTorch's dispatcher. others: as in differentiable, None for each that was not given."""
+    """fa2_attn.attention through PyTorch's dispatcher. others: as in differentiable, None for each that was not given."""
     *features, dropout_p, longest_q, longest_k, interleaved, sums, scores, context, stream, out, return_lse = others
     new = _take_new(features)
     if new and needs_gradient(q, k, v, *new.values(), *features):
@@ -300,11 +300,11 @@ def _as_autocast(*tensors: Any) -> List[Any]:
 def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None, softcap: Optional[float] = None,
                      scale: Optional[float] = None, deterministic: bool = False, return_lse: bool = False,
                      **others: Any) -> Any:
-    """fa2.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
+    """fa2_attn.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
 
     The gradient of a packed tensor is one tensor of the same shape. The kernel writes into it; nothing is copied.
     deterministic: dq has the same bits in every call. torch.use_deterministic_algorithms asks for the same.
-    others: tensors of features, dropout_p, max_seqlen_q and max_seqlen_k, as in fa2.attention; no new keys. With
+    others: tensors of features, dropout_p, max_seqlen_q and max_seqlen_k, as in fa2_attn.attention; no new keys. With
     cu_seqlens_q and cu_seqlens_k, the tensors have no B.
     """
     for name, value in (("deterministic", deterministic), ("return_lse", return_lse)):

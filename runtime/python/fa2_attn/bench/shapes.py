@@ -174,7 +174,7 @@ def _refuse_features(row: Dict[str, str]) -> None:
     """Raises ValueError if a row asks for a feature beyond FIELDS, because it would be missing from the timed work."""
     for name, value in row.items():
         if name not in (*FIELDS, *_NOT_FEATURES) and value.strip() not in ("", "0", "none"):
-            raise ValueError(f"{name} is {value.strip()}; fa2.bench does not measure that")
+            raise ValueError(f"{name} is {value.strip()}; fa2_attn.bench does not measure that")
 
 
 def _of_row(path: Path, number: int, row: Dict[str, str]) -> Shape:

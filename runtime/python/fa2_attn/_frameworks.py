@@ -25,7 +25,18 @@ def need(name: str, title: str, needer: str) -> None:
 def log(message: str) -> None:
     """Passes a message of the library on. Imports logging here, because that takes as long as the rest of fa2."""
     import logging
-    logging.getLogger("fa2").warning("%s", message)
+    logging.getLogger("fa2_attn").warning("%s", message)
+
+
+def warn_of_old_name() -> None:
+    """Names an installation from the time when this package was called fa2. PyPI's fa2 is ForceAtlas2: no _native there."""
+    for entry in sys.path:
+        folder = os.path.join(entry, "fa2")
+        if os.path.exists(os.path.join(folder, "_native.abi3.so")):
+            import warnings
+            warnings.warn(f"{folder} is an older installation of fa2_attn, from when it was called fa2. Both bring the "
+                          f"command fa2-tune and the operations torch.ops.fa2: remove it by `{sys.executable} -m pip "
+                          "uninstall fa2`, and install fa2-attn again", stacklevel=3)
 
 
 _in_graph: List[Any] = []  # functions to pass to torch.compile when torch._dynamo is imported
@@ -84,7 +95,7 @@ def describe(kind: type) -> _Description:
 
 
 def _torch(torch: Any, kind: type) -> _Description:
-    importlib.import_module("fa2.torch")  # gives PyTorch's dispatcher to the extension module
+    importlib.import_module("fa2_attn.torch")  # gives PyTorch's dispatcher to the extension module
 
     def empty(like: Any, shape: Tuple[int, ...], dtype: str) -> Any:
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)

@@ -1,9 +1,9 @@
 """FlashAttention-2 kernels, generated and tuned for the GPU in front of them.
 
-    import fa2
+    import fa2_attn as fa2
     out = fa2.attention(q, k, v, causal=True)        # [B, S, H, D], float16 or bfloat16, on a GPU
 
-Tensors may come from any library that speaks DLPack. `fa2.torch` has what PyTorch needs besides: operations that
+Tensors may come from any library that speaks DLPack. `fa2_attn.torch` has what PyTorch needs besides: operations that
 autograd and torch.compile see, and scaled_dot_product_attention.
 
 A *problem* is a dict of everything that decides which kernel is the best one:
@@ -38,7 +38,7 @@ All other defaults are 0.
 
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
-from . import _native, _tuner
+from . import _frameworks, _native, _tuner
 from ._native import (Context, Error, attention, attention_backward, attention_partial, dropout_mask, problem,
                       set_default_context)
 from ._tuner import tune, winners
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 __version__: str = _native.__version__
 __all__ = ["Context", "Error", "attention", "attention_backward", "attention_partial", "dropout_mask", "explain",
            "prepare", "problem", "set_default_context", "tune", "winners"]
+
+_frameworks.warn_of_old_name()
 
 
 def _problem_of(tensors: Tuple[Any, ...], fields: Dict[str, Any]) -> Dict[str, Any]:
@@ -125,7 +127,7 @@ def _check_route(context: Optional[Context], device: Optional[int], arch: Union[
         raise ValueError(f"arch is {arch!r}, which answers without a device: leave out "
                          f"{'device' if context is None else 'context'}=, or arch=")
     if context is not None and not isinstance(context, Context):
-        raise TypeError(f"context is {context!r}; it must be a fa2.Context")
+        raise TypeError(f"context is {context!r}; it must be a fa2_attn.Context")
     if context is not None and database is not None:
         raise ValueError(f"database is {database!r} and a context is given, which has its own: leave out one of them")
 

@@ -1,7 +1,7 @@
 """Compare fa2 with the other attention implementations of this machine: same process, same tensors, same rounds.
 
-    python -m fa2.bench --preset quick --tune
-    python -m fa2.bench --shape B=4,Hq=16,Sq=4096,D=128 --set dtype=bf16,causal=1 --passes forward,backward,both
+    python -m fa2_attn.bench --preset quick --tune
+    python -m fa2_attn.bench --shape B=4,Hq=16,Sq=4096,D=128 --set dtype=bf16,causal=1 --passes forward,backward,both
 
 Every implementation is captured into a CUDA graph of many calls. The graphs are replayed in rounds, each in a new
 random order. It prints a table, and writes OUT.csv, OUT.md and OUT.svg. Backward is timed without autograd's host
@@ -36,7 +36,7 @@ def _words(text: str, known: Sequence[str], option: str) -> List[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m fa2.bench", description=__doc__,
+    parser = argparse.ArgumentParser(prog="python -m fa2_attn.bench", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--preset", action="append", default=[], metavar="NAME", help="shapes of a preset of fa2-tune (default: quick)")
@@ -70,7 +70,7 @@ def _wanted_shapes(args: argparse.Namespace) -> List[shapes.Shape]:
 
 
 def _tune(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str]) -> None:
-    from fa2 import tune  # imported here, because --library works without an installed package
+    from fa2_attn import tune  # imported here, because --library works without an installed package
 
     texts = []
     for which in ("forward", "backward"):

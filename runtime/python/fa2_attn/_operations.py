@@ -59,7 +59,7 @@ def _inference(features: Dict[str, Any]) -> Optional[str]:
 
 
 def _refuse_gradient(name: str) -> None:
-    raise NotImplementedError(f"fa2.attention with {name} has no gradient: call it under torch.no_grad() or on "
+    raise NotImplementedError(f"fa2_attn.attention with {name} has no gradient: call it under torch.no_grad() or on "
                               "detached tensors")
 
 

@@ -70,8 +70,8 @@ class Fa2Error(RuntimeError):
 
 def installed_library() -> str:
     """Returns the path of the installed package's library, which exports all of libfa2.so. Raises ImportError."""
-    package = importlib.import_module("fa2")
-    importlib.import_module("fa2._frameworks").find_nvrtc()
+    package = importlib.import_module("fa2_attn")
+    importlib.import_module("fa2_attn._frameworks").find_nvrtc()
     return str(package._native.__file__)
 
 
