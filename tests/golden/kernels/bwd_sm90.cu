@@ -10,8 +10,9 @@ constexpr int kGeneratorSmemBytes = 164944;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = true;       // products are wgmma
-constexpr bool kPartial = false;     // O, or the gradients, are written in fp32
-constexpr bool kMerges = false;      // and are merged with what is in memory
+constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
+constexpr bool kPartial = kPartialKind > 0;
+constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
 constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
