@@ -97,6 +97,30 @@ static void test_softcap(void)
     CHECK_CONTAINS(fa2_last_message(), "the softmax scale divided by it");
 }
 
+/* O of a partial result is fp32, so it takes twice the memory. LSE that is merged must be given. */
+static void test_partial(void)
+{
+    fa2_problem partial = problem;
+    fa2_forward_args args = good_args();
+    const size_t o_bytes = 2 * 100 * 8 * 64 * sizeof(float);
+    partial.partial = FA2_PARTIAL_WRITE;
+    check_good(&partial, &args);
+    args.q.data = (char *)args.o.data + o_bytes / 2; /* behind 16-bit rows, and among those of fp32 */
+    check_good(&problem, &args);
+    CHECK_EQ(check_args(&partial, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "o shares memory with q");
+    args.q.data = (char *)args.o.data + o_bytes;
+    check_good(&partial, &args);
+    partial.partial = FA2_PARTIAL_MERGE;
+    CHECK_EQ(check_args(&partial, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "lse is NULL; with partial=2 it is merged");
+    args.lse = (float *)0x50004;
+    check_good(&partial, &args);
+    partial.partial = 3;
+    CHECK_EQ(fa2i_problem_check(&partial), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "partial is 3; it must be at most 2");
+}
+
 static void test_good_args(void)
 {
     fa2_forward_args args = good_args();
@@ -333,11 +357,18 @@ static void test_glance_by_chance(void)
     const fa2_problem problems[] = {
         problem,
         {.batch = 1, .heads_q = 2, .heads_kv = 1, .seq_q = 1, .seq_k = 3, .head_dim = 64},
-        {.batch = 3, .heads_q = 1, .heads_kv = 1, .seq_q = 7, .seq_k = 5, .head_dim = 8, .softcap = 1}};
+        {.batch = 3, .heads_q = 1, .heads_kv = 1, .seq_q = 7, .seq_k = 5, .head_dim = 8, .softcap = 1},
+        {.batch = 2,
+         .heads_q = 4,
+         .heads_kv = 2,
+         .seq_q = 9,
+         .seq_k = 5,
+         .head_dim = 64,
+         .partial = FA2_PARTIAL_MERGE}};
     int passed = 0, wrong = 0;
     srand(SEED);
     for (int n = 0; n < CALLS; n++) {
-        const fa2_problem *p = &problems[below(3)];
+        const fa2_problem *p = &problems[below(4)];
         const fa2i_grid *grid = below(2) == 0 ? &plain_grid : &split_grid;
         fa2_forward_args args = good_args();
         args.lse = below(2) == 0 ? NULL : (float *)0x5000000;
@@ -393,6 +424,7 @@ int main(void)
     test_bad_pointers();
     test_bad_scale();
     test_softcap();
+    test_partial();
     test_good_args();
     test_far_strides();
     test_overlap();

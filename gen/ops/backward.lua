@@ -28,6 +28,7 @@ local cost = require("ops.backward_cost")
 local families = require("core.family")
 local features = require("features.list")
 local lengths = require("features.lengths")
+local partial = require("features.partial")
 local window = require("features.window")
 
 local M = {}
@@ -188,7 +189,7 @@ function M.shared_names(v, names)
    names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
    names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
    names.columns, names.split, names.head_blocks = columns.of(v), v.split > 0, v.split == 2
-   for _, more in ipairs({features.names(v, "backward"), window.names(v)}) do
+   for _, more in ipairs({features.names(v, "backward"), window.names(v), partial.names(v)}) do
       for key, value in pairs(more) do
          names[key] = value
       end

@@ -3,6 +3,7 @@ local block = require("ops.backward_block")
 local columns = require("features.columns")
 local features = require("features.list")
 local kinds = require("ops.kinds")
+local partial = require("features.partial")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -118,7 +119,7 @@ local own_axes = {
 
 local axes = {}
 for _, list in ipairs({kinds.axes(256), {columns.axis, softcap.axis, window.axis}, features.axes("backward"),
-                       own_axes}) do
+                       {partial.axis}, own_axes}) do
    table.move(list, 1, #list, #axes + 1, axes)
 end
 

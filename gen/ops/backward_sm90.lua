@@ -28,6 +28,7 @@ local features = require("features.list")
 local fwd_sm90 = require("ops.forward_sm90")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
+local partial = require("features.partial")
 local paths = require("paths.wgmma")
 local sinks = require("features.sinks")
 local softcap = require("features.softcap")
@@ -240,6 +241,7 @@ local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16"},
 M.axes = kinds.axes(256)
 for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis, kinds.deterministic,
+   partial.axis,
    {name = "br", values = {64, 128}},
    {
       name = "split", values = {0, 1, 2}, quiet = true,

@@ -24,6 +24,7 @@ local kinds = require("ops.kinds")
 local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
+local partial = require("features.partial")
 local precision = require("features.precision")
 local softcap = require("features.softcap")
 local window = require("features.window")
@@ -79,7 +80,7 @@ local function smem_bytes(v)
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
    local o_bytes = 4 * columns.of(v)
    local merged_row = o_bytes + (160 - o_bytes % 128) % 128 + 8
-   return math.max(tiles + sums, v.teams and v.teams * v.br * merged_row or 0)
+   return math.max(tiles + sums, v.teams and v.br * (v.teams * merged_row + partial.row_bytes(v)) or 0)
 end
 
 -- Returns the registers of a thread for a tile of K or V that it copies: 16 bytes in each pass.
@@ -225,7 +226,8 @@ end
 function M.shared_names(v)
    -- own_sequences: sequences have their own lengths, or rows of the cache.
    local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
-   for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names, precision.names(v)}) do
+   for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names, precision.names(v),
+                          partial.names(v)}) do
       add_names(names, more)
    end
    return names
@@ -236,7 +238,7 @@ function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
       axes = joined(kinds.axes(576), {columns.axis, columns.shared, softcap.axis, window.axis},
-                    features.axes("forward"), precision.axes, {columns.parts}, scheme.axes),
+                    features.axes("forward"), precision.axes, {partial.axis, columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 

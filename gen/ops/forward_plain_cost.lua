@@ -11,6 +11,7 @@
 -- geometric mean. It takes at most 1.08 times as long on nine of ten problems. On other SMs the model uses the rates in
 -- arch.lua.
 local columns = require("features.columns")
+local partial = require("features.partial")
 local window = require("features.window")
 
 local M = {}
@@ -267,11 +268,11 @@ end
 -- Facts of a problem:
 --   rows_q     bytes of a column of all rows of Q or O
 --   rows_k     bytes of a column of all rows of K or V that are seen
---   both       columns of Q and O together
+--   both       columns of Q and O together; in fp32, columns of O count more
 --   of_key     share of their bytes that are the bytes of K and V that are read for a key
 --   visited    results of count_tiles by tile size
 local sizes_of = M.of_problem(function(problem)
-   local both = problem.head_dim + columns.of_problem(problem)
+   local both = problem.head_dim + columns.of_problem(problem) * (partial.out_bytes(problem) // 2)
    return {
       rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q,
       rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem),

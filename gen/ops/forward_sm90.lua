@@ -137,9 +137,10 @@ local function smem_bytes(v)
 end
 
 -- Returns true if TMA stores O, so that its warps do not wait. Persistent blocks do if the SM holds one of them: 2 %
--- faster than stores by lanes. With two blocks on an SM it is 3 % slower, and without persistent blocks the same.
+-- faster than stores by lanes. With two blocks on an SM it is 3 % slower, and without persistent blocks the same. O in
+-- fp32 goes from registers to memory.
 local function stores_by_map(v)
-   return v.persistent > 0 and v.groups > 1
+   return v.persistent > 0 and v.groups > 1 and v.partial == 0
 end
 
 -- An fp32 bias is read where it is added. ptxas reads this share of a thread's values at once.

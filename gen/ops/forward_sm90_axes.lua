@@ -4,6 +4,7 @@ local bias = require("features.bias")
 local dropout = require("features.dropout")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
+local partial = require("features.partial")
 local precision = require("features.precision")
 local sinks = require("features.sinks")
 local softcap = require("features.softcap")
@@ -84,7 +85,7 @@ local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16", 
 M.all = kinds.axes(256)
 for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis,
-   precision.axes[1], precision.axes[2],
+   precision.axes[1], precision.axes[2], partial.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}, when = may_tile},
    {name = "stages", values = {2, 3}, when = may_stage},

@@ -11,6 +11,7 @@ local fwd = require("ops.forward")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
+local partial = require("features.partial")
 local paths = require("paths.wgmma")
 local precision = require("features.precision")
 local softcap = require("features.softcap")
@@ -50,7 +51,7 @@ for _, axis in ipairs({
    end},
    softcap.axis, window.axis, lengths.axis, paged.axis,
    append.axis, append.rotary.axis, append.rotary_dim.axis, precision.axes[1], precision.axes[2],
-   splitkv.waves,
+   partial.axis, splitkv.waves,
 }) do
    M.axes[#M.axes + 1] = axis
 end
@@ -61,7 +62,7 @@ M.selection = {limit = 16, covered = {{"waves"}}, crowds = {}}
 local function smem_bytes(v)
    local o_bytes = 4 * columns.of(v)
    return math.max(2 * v.d * (rows + stages * keys) + 128 * parts * (keys // parts + 8) + 16 * stages,
-                   rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8))
+                   rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8 + partial.row_bytes(v)))
 end
 
 local function fits(v, _, arch)

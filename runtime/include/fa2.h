@@ -269,6 +269,28 @@ typedef enum fa2_kv {
     FA2_KV_FP8 = 2
 } fa2_kv;
 
+/* Partial results: attention over a part of the keys, in fp32, to be merged with those of other parts. So keys may lie
+ * on several devices, or come one part after the other. MERGE makes calls one after the other a sum over their keys.
+ *
+ * Forward. O is fp32, and normalised by the keys of the call. LSE is that of these keys. WRITE writes both. MERGE reads
+ * and writes both: afterwards they are O and LSE over the keys of this call and those before. lse is then not NULL.
+ *   - Where LSE was -infinity, O counts as 0, whatever it holds. So LSE = -infinity everywhere begins an empty result.
+ *   - Sinks count in each call that has them. Give them to one call.
+ *   - Dropout and positions (causal, windows, ALiBi, bias) are those of the call alone, as if its keys were all.
+ *   - Results are as exact as those of one call, apart from a rounding of fp32 for each call. They do not depend on the
+ *     launch, but on the order of the calls.
+ *
+ * Backward. dQ, dK and dV are fp32. WRITE writes them, and MERGE adds to them. O and LSE are those over all keys, so
+ * that each call computes its share of the gradients. O and dO are of the problem's dtype. Other gradients (dbias,
+ * dsinks) are written as always. dsinks is complete in each call.
+ *
+ * Strides count elements of fp32. They are multiples of 8, and pointers multiples of 16 bytes, as always. */
+typedef enum fa2_partial {
+    FA2_PARTIAL_NONE = 0,  /* O, or dQ, dK and dV, are of the problem's dtype */
+    FA2_PARTIAL_WRITE = 1, /* they are fp32 */
+    FA2_PARTIAL_MERGE = 2  /* they are fp32, and merged with what is there */
+} fa2_partial;
+
 /* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
  * so that every kernel can be launched: fewer than 2^33 rows in all.
  *
@@ -330,7 +352,8 @@ typedef struct fa2_problem {
     fa2_sums sums;         /* forward. FAST permits fp16 sums in P V. Else FP32 */
     fa2_scores scores;     /* forward. INT8 permits 8-bit integers in Q K^T. Else EXACT */
     fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments */
-    int32_t reserved[14];  /* 0. Fields that come later take their places, so that the size stays the same */
+    int32_t partial;       /* a fa2_partial: whether O, or the gradients, are fp32, and whether they are merged */
+    int32_t reserved[13];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */

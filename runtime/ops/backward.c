@@ -97,7 +97,9 @@ static double bytes(const fa2_problem *p)
 {
     const double queries = (double)p->batch * p->heads_q * p->seq_q;
     const double keys = (double)p->batch * p->heads_kv * (double)(p->seq_k + fa2i_forward_seen_keys(p)) / 2;
-    return 2 * (queries + keys) * (p->head_dim + fa2i_head_dim_v(p)) * sizeof(uint16_t) + queries * sizeof(float);
+    const double columns = p->head_dim + fa2i_head_dim_v(p), gradients = queries * p->head_dim + keys * columns;
+    const double operands = queries * (columns + fa2i_head_dim_v(p)) + keys * columns;
+    return operands * sizeof(uint16_t) + gradients * fa2i_out_traffic(p) + queries * sizeof(float);
 }
 
 double fa2i_backward_bytes(const fa2_problem *problem)

@@ -71,8 +71,8 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
     for (size_t i = 0; i < sizeof gradients / sizeof *gradients; i++) {
         if (gradients[i].tensor->data == NULL)
             continue;
-        FA2_TRY(fa2i_memory_of_tensor(gradients[i].name, gradients[i].tensor, gradients[i].extents,
-                                      gradients[i].columns, "backward", &m->memory[m->count]));
+        FA2_TRY(fa2i_memory_of_rows(gradients[i].name, gradients[i].tensor, gradients[i].extents, gradients[i].columns,
+                                    fa2i_out_bytes(p), "backward", &m->memory[m->count]));
         FA2_TRY(check_apart(m));
     }
     for (int i = 0; i < FA2I_OPERAND_COUNT; i++) {

@@ -12,6 +12,18 @@
 
 enum { FA2I_WORKSPACE_ALIGN_BYTES = 256 };
 
+/* Returns the bytes of an element of O, or of a gradient. */
+static inline int32_t fa2i_out_bytes(const fa2_problem *problem)
+{
+    return problem->partial != FA2_PARTIAL_NONE ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* Returns the bytes that such an element moves: those that are merged are read, too. */
+static inline int32_t fa2i_out_traffic(const fa2_problem *problem)
+{
+    return fa2i_out_bytes(problem) * (problem->partial == FA2_PARTIAL_MERGE ? 2 : 1);
+}
+
 /* The scale times log2(e) must be a float, too. */
 #define FA2I_SCALE_MAX ((float)(FLT_MAX * 0.69))
 

@@ -31,12 +31,12 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
     const char *writer = p->append ? "append" : NULL;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, NULL, &m->q));
-    FA2_TRY(fa2i_memory_of_elements("k", &args->k, of_key, p->head_dim, key_bytes, writer, &m->k));
+    FA2_TRY(fa2i_memory_of_rows("k", &args->k, of_key, p->head_dim, key_bytes, writer, &m->k));
     if (p->v_in_k)
         m->v = m->k;
     else
-        FA2_TRY(fa2i_memory_of_elements("v", &args->v, of_key, fa2i_head_dim_v(p), key_bytes, writer, &m->v));
-    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, fa2i_head_dim_v(p), "forward", &m->o));
+        FA2_TRY(fa2i_memory_of_rows("v", &args->v, of_key, fa2i_head_dim_v(p), key_bytes, writer, &m->v));
+    FA2_TRY(fa2i_memory_of_rows("o", &args->o, of_query, fa2i_head_dim_v(p), fa2i_out_bytes(p), "forward", &m->o));
 done:
     return st;
 }
@@ -98,6 +98,8 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
     }
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
+    else if (problem->partial == FA2_PARTIAL_MERGE)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; with partial=2 it is merged, as O is"));
     FA2_TRY(fa2i_scales_check(problem, args));
     FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)
@@ -125,8 +127,9 @@ typedef struct seen {
     bool wrong;
 } seen;
 
-/* A final check ensures that strides are below 2^32, so that a reach is below 2^63. */
-static inline range look_at(const fa2_tensor *tensor, const shape *s, bool written, seen *all)
+/* written: bytes of an element of a tensor that is written; 0: it is read. A final check ensures that strides are below
+ * 2^32, so that a reach is below 2^63. */
+static inline range look_at(const fa2_tensor *tensor, const shape *s, uint64_t written, seen *all)
 {
     const uint64_t begin = (uintptr_t)tensor->data;
     const uint64_t batch = (uint64_t)tensor->stride_batch, seq = (uint64_t)tensor->stride_seq,
@@ -142,7 +145,8 @@ static inline range look_at(const fa2_tensor *tensor, const shape *s, bool writt
         all->wrong |= batch < head_reach + seq_reach + s->head_dim;
         all->wrong |= !heads_in_rows && !rows_in_heads;
     }
-    return (range){begin, begin + 2 * (batch_reach + seq_reach + head_reach + s->head_dim)};
+    const uint64_t elem_bytes = written ? written : sizeof(uint16_t);
+    return (range){begin, begin + elem_bytes * (batch_reach + seq_reach + head_reach + s->head_dim)};
 }
 
 static inline bool touch(range a, range b)
@@ -166,12 +170,13 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
     shape of_output = of_query, of_value = of_key;
     of_output.head_dim = of_value.head_dim = (uint64_t)fa2i_head_dim_v(p);
     seen all = {0};
-    const range q = look_at(&a->q, &of_query, false, &all);
-    const range k = look_at(&a->k, &of_key, false, &all);
-    const range v = p->v_in_k ? k : look_at(&a->v, &of_value, false, &all);
-    const range o = look_at(&a->o, &of_output, true, &all);
+    const range q = look_at(&a->q, &of_query, 0, &all);
+    const range k = look_at(&a->k, &of_key, 0, &all);
+    const range v = p->v_in_k ? k : look_at(&a->v, &of_value, 0, &all);
+    const range o = look_at(&a->o, &of_output, (uint64_t)fa2i_out_bytes(p), &all);
     const range tensors[] = {q, k, v, o};
     bool wrong = all.wrong || touch(o, q) || touch(o, k) || touch(o, v);
+    wrong |= p->partial == FA2_PARTIAL_MERGE && a->lse == NULL;
 
     range lse = {0, 0}; /* touches nothing */
     if (a->lse != NULL) {
@@ -185,10 +190,10 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
     wrong |= workspace.begin % FA2I_WORKSPACE_ALIGN_BYTES != 0 || (workspace.begin == 0 && a->workspace_bytes > 0);
     if (grid->workspace_bytes > 0)
         wrong |= touches_any(workspace, tensors) || touch(workspace, lse);
-    /* With addresses below 2^57, ends are below 2^60: the end of a tensor is the sum of four of them, doubled. */
+    /* With addresses below 2^56, ends are below 2^60: the end of a tensor is the sum of four of them, times 2 or 4. */
     all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
     return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
-           all.reaches >> 57 == 0 && fa2i_scales_check(p, a) == FA2_OK;
+           all.reaches >> 56 == 0 && fa2i_scales_check(p, a) == FA2_OK;
 }
 
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args, const fa2i_grid *grid)

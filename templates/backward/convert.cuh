@@ -1,5 +1,6 @@
 #pragma once
 #include "backward/dq_sums.cuh"
+#include "backward/gradient.cuh"
 #include "lib/mma.cuh"
 
 // ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
@@ -20,11 +21,11 @@ __device__ __forceinline__ int dq_chunk(int warp, int n)
         return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
 }
 
-// Converts both rows of a part of a fragment.
-struct ConvertedRows {
+// Both rows of a part of a fragment, as elements.
+struct ElementRows {
     uint4 upper, lower;
 
-    __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
+    __device__ __forceinline__ ElementRows(const float *from, int quad_row, float scale)
     {
         float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
 #pragma unroll
@@ -53,6 +54,33 @@ struct ConvertedRows {
     }
 };
 
+// The same in fp32.
+struct Fp32Rows {
+    float upper[8], lower[8];
+
+    __device__ __forceinline__ Fp32Rows(const float *from, int quad_row, float scale)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float4 x =
+                __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+            const float y[4] = {x.x * scale, x.y * scale, x.z * scale, x.w * scale};
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
+        }
+    }
+
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    {
+        if (row < p.seq_q)
+            put_fp32_chunk(to, upper);
+        if (row + 8 < p.seq_q)
+            put_fp32_chunk(to + 8 * p.dq_stride.seq * 4, lower);
+    }
+};
+using ConvertedRows = Either<kPartial, Fp32Rows, ElementRows>::Type;
+
 __device__ __forceinline__ void convert_batches(const Params &p)
 {
     constexpr int kSlices = kBr / kConvertRows;  // blocks per tile; they divide its parts, not its rows
@@ -61,7 +89,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     const int head = batch_head % p.heads_q;
     const int64 batch = batch_head / p.heads_q;
     const float *from_tile = p.dq_sum + tile * kDqTile;
-    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * kOutBytes;
     const float scale = p.scale;
 
 #pragma unroll
@@ -76,7 +104,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
         if (chunk >= kHeadDim / 8)
             continue;
         const ConvertedRows rows(from, quad_row, scale);
-        rows.write(p, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+        rows.write(p, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }
 

@@ -12,6 +12,15 @@ __device__ __forceinline__ uint4 cut_row(const float *from, float scale)
             pack2(y.z * scale, y.w * scale)};
 }
 
+// Writes them in fp32.
+__device__ __forceinline__ void put_cut_row(char *to, const float *from, float scale)
+{
+    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
+    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
+    put_fp32(to, float4{x.x * scale, x.y * scale, x.z * scale, x.w * scale});
+    put_fp32(to + 16, float4{y.x * scale, y.y * scale, y.z * scale, y.w * scale});
+}
+
 __device__ __forceinline__ void convert_packed(const Params &p)
 {
     const int blocks = p.features.total_q / kConvertRows + p.batch;  // blocks of a head
@@ -24,7 +33,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
     const Params own = packed.alone(p);
     const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
     const float *from_tile = p.dq_sum + first_row * kDqWidth;
-    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * kOutBytes;
     const float scale = p.scale;
 
 #pragma unroll
@@ -40,11 +49,16 @@ __device__ __forceinline__ void convert_packed(const Params &p)
             continue;
         if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
             for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
-                *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
-                    cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
+                if constexpr (kPartial)
+                    put_cut_row(out + r * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes,
+                                from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8,
+                                scale);
+                else
+                    *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) = cut_row(
+                        from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
             continue;
         }
         const ConvertedRows rows(from, quad_row, scale);
-        rows.write(own, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+        rows.write(own, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }

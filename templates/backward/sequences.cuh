@@ -1,4 +1,5 @@
 #pragma once
+#include "backward/gradient.cuh"
 #include "features/lengths.cuh"
 
 // ---- packed sequences: of different lengths, one after the other ------------------------------------------------
@@ -66,11 +67,11 @@ template <int kRows, bool kOfKeys> struct PackedTile {
         p.k += key * p.k_stride.seq * 2;
         p.v += key * p.v_stride.seq * 2;
         if (p.dq != nullptr)
-            p.dq += query * p.dq_stride.seq * 2;
+            p.dq += query * p.dq_stride.seq * kOutBytes;
         if (p.dk != nullptr)
-            p.dk += key * p.dk_stride.seq * 2;
+            p.dk += key * p.dk_stride.seq * kOutBytes;
         if (p.dv != nullptr)
-            p.dv += key * p.dv_stride.seq * 2;
+            p.dv += key * p.dv_stride.seq * kOutBytes;
         p.lse += query;
         p.seq_q = sequence.seq_q;
         p.seq_k = sequence.seq_k;
@@ -107,8 +108,7 @@ __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, 
 {
     clear_unused<kBlock>(
         p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
-            *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
-                uint4{};
+            clear_chunk(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * kOutBytes + chunk * kChunkBytes);
         });
 }
 
@@ -161,8 +161,7 @@ template <class Coord> __device__ __forceinline__ void clear_unused_keys(const P
                                const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
                                const int chunk = of_key ? part : part - kKeyChunks;
                                if (out != nullptr)
-                                   *reinterpret_cast<uint4 *>(
-                                       out + (coord.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
-                                       uint4{};
+                                   clear_chunk(out + (coord.kv_head * stride.head + row * stride.seq) * kOutBytes +
+                                               chunk * kChunkBytes);
                            });
 }

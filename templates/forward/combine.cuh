@@ -1,5 +1,6 @@
 #pragma once
 #include "forward/coord.cuh"
+#include "forward/merge.cuh"
 #include "forward/softmax.cuh"
 #include "lib/early.cuh"
 #include "lib/mma.cuh"
@@ -51,6 +52,15 @@ struct RowParts {
     }
 };
 
+// Writes this lane's columns of O, if it has any, in fp32. Returns LSE to be written.
+__device__ __forceinline__ float put_partial(char *to, int own_splits, const float4 &x, float inverse,
+                                             const Merge &merge)
+{
+    if (own_splits > 0)
+        merge.put(to, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+    return merge.lse;
+}
+
 // The kernel; kCombineWarps * 32 threads per block.
 template <class AnyParams> __device__ __forceinline__ void combine(const AnyParams &p)
 {
@@ -78,9 +88,9 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
-        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * 2;
+        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * kOutBytes;
     } else {
-        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * 2;
+        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * kOutBytes;
     }
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
@@ -88,6 +98,8 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
     const int splits = row_parts.splits;
     const float *const lse_parts = p.partial_lse + row_parts.first;
     const int64 step = row_parts.step;
+    const float own_lse = kMerges && lane == 0 ? p.lse[row] : minus_infinity();  // lane 0 also writes it
+    const float old_lse = kMerges ? __shfl_sync(0xffffffffu, own_lse, 0) : own_lse;
 
     float most = lane < splits ? lse_parts[lane * step] : minus_infinity();  // used after the loads of parts are issued
     float sum = 0.0f;
@@ -139,10 +151,11 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
             inverse = end.inverse;
             lse = end.lse;
         } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(most, sum, 1.0f);
+            inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
         }
-        if (own_splits > 0)
+        if constexpr (kPartial)
+            lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
+        else if (own_splits > 0)
             *reinterpret_cast<uint2 *>(o + column * 2) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
         if (p.lse != nullptr && begin + lane == 0)

@@ -1,5 +1,6 @@
 #pragma once
 #include "forward/coord.cuh"
+#include "forward/merge.cuh"
 #include "forward/parts.cuh"
 #include "forward/softmax.cuh"
 #include "lib/mma.cuh"
@@ -21,10 +22,12 @@
 // four quads cover all banks once.
 constexpr int kMergePitch = kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128;
 constexpr int kMergeStates = kTeams * kBr * kMergePitch;  // float2 {max, sum} [team][row]
+constexpr int kOldLse = kMergeStates + kTeams * kBr * 8;  // with kMerges: LSE in memory [row]
 // Lanes that read a row, 16 bytes each. Their number is a multiple of eight, so no group of eight crosses rows: the
 // beginning of a row shares banks with the end of others.
 constexpr int kMergeLanes = (kHeadDimV / 4 + 7) / 8 * 8;
-static_assert(kMergeStates + kTeams * kBr * 8 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
+static_assert(kOldLse + kMerges * kBr * 4 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
+static_assert(kBr <= kThreads, "a thread has a row whose LSE it merges");
 
 // A barrier for all threads that compute.
 __device__ __forceinline__ void block_sync()
@@ -108,20 +111,76 @@ struct MergedRow {
     }
 };
 
-// Writes a row whose keys all belong to this block.
+// Writes columns of a row whose keys all belong to this block, and LSE unless write_merged_lse does it. old: address of
+// the row's LSE before.
 __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &coord, MergedRow &merged, int block_row,
-                                            int64 index, int column)
+                                            int64 index, int column, uint32 old)
 {
     float lse;
     if constexpr (kSinks)
         lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
-    char *out = p.o + coord.offset(p, p.o_stride, block_row) * 2 + column * 2;
-    *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
+    else if constexpr (kMerges)
+        lse = merged.lse(p.scale);
+    char *out = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + column * kOutBytes;
+    if constexpr (kMerges) {
+        Merge(lse, load_shared_4(old)).put(out, merged.o);
+        return;
+    }
+    if constexpr (kPartial)
+        *reinterpret_cast<float4 *>(out) = merged.o;
+    else
+        *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
     if (p.lse != nullptr && column == 0) {
         if constexpr (!kSinks)
             lse = merged.lse(p.scale);
         p.lse[index] = lse;
     }
+}
+
+// LSE of a row that is merged: one thread reads and writes it, and gives the old one to those that have columns of O.
+__device__ __forceinline__ void share_old_lse(const Params &p, const BlockCoord &coord, uint32 smem)
+{
+    const int r = threadIdx.x, block_row = coord.first_row + r;
+    if (r < kBr && block_row < coord.rows)
+        store_shared_4(smem + kOldLse + r * 4, __float_as_uint(p.lse[coord.index(p, block_row)]));
+}
+
+// The row's sum over all teams; max: their maximum.
+__device__ __forceinline__ float sum_of_teams(uint32 smem, int r, float scale_log2, float &max)
+{
+    float sum = 0.0f;
+    max = minus_infinity();
+#pragma unroll
+    for (int team = 0; team < kTeams; team++)
+        max = fmaxf(max, load_shared_8(smem + kMergeStates + (team * kBr + r) * 8).x);
+#pragma unroll
+    for (int team = 0; team < kTeams; team++) {
+        const float2 state = load_shared_8(smem + kMergeStates + (team * kBr + r) * 8);
+        sum += state.x == minus_infinity() ? 0.0f : exp2_approx((state.x - max) * scale_log2) * state.y;
+    }
+    return sum;
+}
+
+__device__ __forceinline__ void write_merged_lse(const Params &p, const BlockCoord &coord, uint32 smem)
+{
+    const int r = threadIdx.x, block_row = coord.first_row + r;
+    if (r >= kBr || block_row >= coord.rows)
+        return;
+    float max;
+    const float sum = sum_of_teams(smem, r, p.scale_log2, max);
+    float lse = row_lse(max, sum, p.scale);
+    if constexpr (kSinks)
+        lse = SinkEnd(max * p.scale, sum, p.features.sinks[coord.query_head(p, block_row)]).lse;
+    p.lse[coord.index(p, block_row)] = Merge(lse, load_shared_4(smem + kOldLse + r * 4)).lse;
+}
+
+// Returns true if no other block has keys of the block's rows.
+__device__ __forceinline__ bool has_all_keys(const Params &p, const BlockCoord &coord)
+{
+    if constexpr (kVarlen)
+        return coord.part < 0;
+    else
+        return coord.splits(p) == 1;
 }
 
 // Writes the rows of a block, or its partial results. The layout of rows in shared memory is that of fp32.
@@ -132,6 +191,9 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
 {
     block_sync();  // every warp has read its last Q, K and V before O comes into their place
     store_team(smem, o, row, threadIdx.x / kTeamThreads, warp_row, lane);
+    if constexpr (kMerges)
+        if (has_all_keys(p, coord))
+            share_old_lse(p, coord, smem);
     block_sync();  // all teams' results are there
 
     const int64 all_rows = int64(gridDim.x) / (p.q_tiles * p.splits) * p.group * p.seq_q;
@@ -146,8 +208,8 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
         if constexpr (kDropout)
             merged.multiply(kept_scale(p));
         const int64 index = coord.index(p, block_row);
-        if (kVarlen ? coord.part < 0 : coord.splits(p) == 1) {  // this block has all keys of its rows
-            write_whole(p, coord, merged, block_row, index, column);
+        if (has_all_keys(p, coord)) {
+            write_whole(p, coord, merged, block_row, index, column, smem + kOldLse + r * 4);
         } else {
             const int64 at = kLengths ? coord.slot() * kBr + r : coord.split * all_rows + index;
             *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
@@ -155,4 +217,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                 p.partial_lse[at] = merged.lse(p.scale);
         }
     }
+    if constexpr (kMerges)
+        if (has_all_keys(p, coord))
+            write_merged_lse(p, coord, smem);
 }

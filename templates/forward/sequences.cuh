@@ -114,10 +114,15 @@ __device__ __forceinline__ bool find_share(Coord &coord, const Params &p, const 
     return true;
 }
 
-// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity.
+// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges leaves it alone.
 __device__ __forceinline__ void clear_chunk(const Params &p, int head, int row, int chunk)
 {
-    *reinterpret_cast<uint4 *>(p.o + (head * p.o_stride.head + row * p.o_stride.seq) * 2 + chunk * 16) = uint4{};
+    if constexpr (kMerges)
+        return;
+    char *const to = p.o + (head * p.o_stride.head + row * p.o_stride.seq) * kOutBytes + chunk * kChunkBytes;
+    *reinterpret_cast<uint4 *>(to) = uint4{};
+    if constexpr (kPartial)
+        *reinterpret_cast<uint4 *>(to + 16) = uint4{};
     if (chunk == 0 && p.lse != nullptr)
         p.lse[int64(head) * p.features.total_q + row] = minus_infinity();
 }

@@ -37,7 +37,7 @@ constexpr int kExchange = kKArea + kStages * kTileBytes;
 constexpr int kBarriers = kExchange + kThreads * (kOwnKeys * 2 * 16 / 32 + 8);  // two mbarriers per stage
 constexpr int kTilesEnd = kBarriers + kStages * 16;
 // After the mainloop the areas hold O in fp32, the maxima and the sums (forward/epilogue_partial.cuh).
-constexpr int kMergeBytes = kBr * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8);
+constexpr int kMergeBytes = kBr * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8 + kMerges * 4);
 constexpr int kSmemBytes = kTilesEnd > kMergeBytes ? kTilesEnd : kMergeBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 

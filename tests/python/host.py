@@ -21,6 +21,7 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", 
 NUMBERS = ("window", "max_seqlen_q", "max_seqlen_k")  # which may be tensors, and stay on the host
 
 _launch, _backward, _problem = _native.launch, _native.attention_backward, _native.problem
+_partial = _native.attention_partial
 
 
 class Lender:
@@ -87,13 +88,25 @@ def attention(q, k, v, **keywords):
 
 def attention_backward(d_out, q, k, v, out, lse, dq=None, dk=None, dv=None, dsinks=False, dbias=False, **keywords):
     lender = Lender()
-    made = [None if given is False else given if isinstance(given, torch.Tensor) else torch.empty_like(like)
+    dtype = torch.float32 if keywords.get("partial") else q.dtype
+    made = [None if given is False else given if isinstance(given, torch.Tensor) else torch.empty_like(like, dtype=dtype)
             for given, like in zip((dq, dk, dv), (q, k, v))]
     named = {name: False if tensor is None else lender.lend(tensor) for name, tensor in zip(("dq", "dk", "dv"), made)}
     got = _backward(*map(lender.lend, (d_out.contiguous(), q, k, v, out, lse)), **named, dsinks=dsinks, dbias=dbias,
                     **lender.lend_named(keywords))
     lender.fetch(*(tensor for tensor in made if tensor is not None))
     return (*made, *map(_of_device, got[3:]))
+
+
+def attention_partial(q, k, v, out=None, lse=None, **keywords):
+    lender = Lender()
+    if out is None:
+        heads = 1 if keywords.get("layout") == "bhsd" else 2
+        out = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=torch.float32)
+        lse = q.new_empty((q.shape[0], q.shape[heads], q.shape[3 - heads]), dtype=torch.float32)
+    _partial(*map(lender.lend, (q, k, v)), out=lender.lend(out), lse=lender.lend(lse), **lender.lend_named(keywords))
+    lender.fetch(out, lse)
+    return out, lse
 
 
 def plain_forward(ctx, settings, *tensors):
@@ -114,6 +127,7 @@ def install():
     """From now on, in this process, until remove() is called."""
     _native.launch, _native.attention_backward, flash_attn.attention = launch, attention_backward, attention
     _native.problem = problem
+    _native.attention_partial = attention_partial
     _dispatch._Plain.forward, _Node.apply = staticmethod(plain_forward), torch.autograd.function.BackwardCFunction.apply
     library = torch.library.Library("fa2", "IMPL", "CPU")
     warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # once in a process
@@ -127,5 +141,6 @@ def install():
 def remove():
     _native.launch, _native.attention_backward, flash_attn.attention = _launch, _backward, fa2.attention
     _native.problem = _problem
+    _native.attention_partial = _partial
     _dispatch._Plain.forward, _Node.apply = staticmethod(_forward), _apply
     _installed.pop()._destroy()

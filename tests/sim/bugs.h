@@ -21,7 +21,8 @@ typedef struct bug_list {
     size_t count;
 } bug_list;
 
-extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs, precision_bugs, int8_bugs, kv8_bugs;
+extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs, precision_bugs, int8_bugs, kv8_bugs,
+    partial_bugs;
 
 /* ---- shapes ---- */
 

@@ -62,8 +62,9 @@ static size_t never_read(const fa2i_case *c, const fa2i_variant *variant, int op
     const bool by_key = p->batch == 1 && (p->heads_kv == 1 || c->layout != FA2I_LAYOUT_BHSD);
     const int keys = forward_tile_keys(variant), dq_keys = axis_value(variant, "dqbc");
     const int tile = dq_keys > keys ? dq_keys : keys; /* a multiple of the smaller one */
-    if (fa2i_judge_of(p->op)->operands[operand].shape != FA2I_SHAPE_KEYS || !by_key || p->seqused || p->varlen ||
-        p->paged || p->leftpad || p->cache_rows || p->append)
+    const fa2i_operand *o = &fa2i_judge_of(p->op)->operands[operand];
+    if (o->shape != FA2I_SHAPE_KEYS || o->output || !by_key || p->seqused || p->varlen || p->paged || p->leftpad ||
+        p->cache_rows || p->append)
         return 0;
     return (size_t)(fa2i_keys_seen(p, 0).first / tile * tile * e.stride_seq) * e.elem_bytes;
 }
@@ -93,7 +94,7 @@ static bool put_tensors(const fa2i_case *c, const fa2i_variant *variant, const f
     *t = (tensors){0};
     for (int i = 0; i < judge->operand_count; i++) {
         const size_t bytes = fa2i_case_operand_bytes(c, i);
-        if (bytes > 0 && !(judge->operands[i].output ? put_poison(t, i, bytes) : put_input(c, variant, t, i)))
+        if (bytes > 0 && !(fa2i_case_has_data(c, i) ? put_input(c, variant, t, i) : put_poison(t, i, bytes)))
             return false;
     }
     if (grid->workspace_bytes > 0 && !put_poison(t, WORKSPACE, grid->workspace_bytes))
@@ -165,12 +166,14 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
 /* Returns true if loads need not fill whole sectors. They must if rows are whole sectors, one after the other. Exempt
  * are: the loads of the launch that combines splits, which read single numbers and count in the same way as Turing's
  * fills (these are judged if there is one split); arrays of features, which are read number by number, scales of rows
- * in 8 bits among them; and rows of a copied bias, which begin anywhere. */
+ * in 8 bits among them; O and LSE that are merged, which padding leaves unread; and rows of a copied bias, which begin
+ * anywhere. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
     return way == SIM_ST_GLOBAL || (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
            (way == SIM_COPY_FROM_GLOBAL && c->problem.kv != FA2_KV_DTYPE) ||
-           (way == SIM_LD_GLOBAL && (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
+           (way == SIM_LD_GLOBAL && (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem) ||
+                                     c->problem.partial == FA2_PARTIAL_MERGE)) ||
            c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
            (way == SIM_LD_GLOBAL && grid->splits > 1);
 }

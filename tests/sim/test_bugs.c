@@ -255,7 +255,7 @@ static void try_bug(fa2i_generator *generator, const bug *b)
 static const bug *bug_at(size_t i)
 {
     static const bug_list *const lists[] = {&forward_bugs,   &feature_bugs, &backward_bugs, &hopper_bugs,
-                                            &precision_bugs, &int8_bugs,    &kv8_bugs};
+                                            &precision_bugs, &int8_bugs,    &kv8_bugs,      &partial_bugs};
     for (size_t n = 0; n < sizeof lists / sizeof *lists; n++) {
         if (i < lists[n]->count)
             return &lists[n]->bugs[i];

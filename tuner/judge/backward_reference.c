@@ -29,6 +29,7 @@
 #include "tuner/judge/backward_reference.h"
 #include "tuner/judge/features.h"
 #include "tuner/judge/judge.h"
+#include "tuner/judge/merge.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
@@ -364,8 +365,11 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
         FA2_TRY(part_init(&parts[i]));
     }
     fa2i_run_parts(run_part, parts, sizeof *parts, count);
-    for (int i = 0; i < FA2I_GRADIENTS; i++)
+    for (int i = 0; i < FA2I_GRADIENTS; i++) {
         outputs[i].bound = bound_of(c->problem.dtype, parts, count, i);
+        if (c->problem.partial == FA2_PARTIAL_MERGE)
+            fa2i_merge_gradient(c, inputs, &outputs[i]);
+    }
     if (w.dbias != NULL)
         w.dbias->bound = bound_of(c->problem.dtype, parts, count, FA2I_GRADIENT_OF_BIAS);
     if (c->problem.sinks)

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include "runtime/base/problem.h"
+#include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
@@ -167,6 +168,17 @@ bool fa2i_case_is_written(const fa2i_case *c, int operand)
     return o->output || (o->changed_by > 0 && fa2i_field_get(&c->problem, o->changed_by) != 0);
 }
 
+bool fa2i_case_has_lse(const fa2i_case *c)
+{
+    return c->want_lse || c->problem.partial == FA2_PARTIAL_MERGE;
+}
+
+bool fa2i_case_has_data(const fa2i_case *c, int operand)
+{
+    const fa2i_operand *o = operand_of(c, operand);
+    return !o->output || (o->merged && c->problem.partial == FA2_PARTIAL_MERGE);
+}
+
 /* Extent of the tables of cosines and sines. */
 static fa2i_extent extent_of_angles(const fa2_problem *p)
 {
@@ -216,7 +228,7 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
                      .heads = of_keys || is_new ? p->heads_kv : p->heads_q,
                      .width = columns,
                      .pitch = row,
-                     .elem_bytes = (size_t)elem_bytes};
+                     .elem_bytes = o->output ? (size_t)fa2i_out_bytes(p) : (size_t)elem_bytes};
     const int64_t plane = (int64_t)e.seq * e.heads * row;
     e.stride_batch = shared ? 0 : plane;
     e.elems = shared ? plane : e.batch * plane;
@@ -293,7 +305,7 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
     const fa2i_operand *o = operand_of(c, operand);
     if (o->shape == FA2I_SHAPE_FEATURE)
         return extent_of_feature(c, o, operand - fa2i_case_feature(c, 0), &tensors);
-    if ((o->optional && !c->want_lse) || (tensors.v_in_k && o->shape == FA2I_SHAPE_VALUES))
+    if ((o->optional && !fa2i_case_has_lse(c)) || (tensors.v_in_k && o->shape == FA2I_SHAPE_VALUES))
         return (fa2i_extent){0};
     return o->shape == FA2I_SHAPE_STATISTICS ? extent_of_statistics(&tensors) : extent_of_rows(c, o, NULL, &tensors);
 }
@@ -339,7 +351,7 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
     const int rows = o->shape == FA2I_SHAPE_FEATURE ? scaled_rows(operand - fa2i_case_feature(c, 0)) : -1;
     if (rows >= 0 && e.elems > 0)
         return fa2i_case_period(c, rows) / (size_t)fa2i_case_extent(c, rows).pitch * (size_t)fa2i_case_scales_pitch(c);
-    const bool whole = is_integers || (c->pattern != FA2I_PATTERN_NONE && o->patterned);
+    const bool whole = is_integers || (c->pattern != FA2I_PATTERN_NONE && o->patterned) || (o->merged && !c->timed);
     if (whole || e.elems == 0)
         return (size_t)e.elems;
     const int64_t block = block_elems(&e);
@@ -355,6 +367,13 @@ void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, siz
         out[i] = fa2i_to_bits(c->problem.dtype, random_normal(&state) * magnitude);
     for (size_t i = block; i < count; i++)
         out[i] = out[i - block];
+}
+
+void fa2i_case_fill_fp32(const fa2i_case *c, int operand, size_t count, float *out)
+{
+    uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
+    for (size_t i = 0; i < count; i++)
+        out[i] = random_normal(&state);
 }
 
 fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out)

@@ -87,6 +87,12 @@ int32_t fa2i_case_positions(const fa2_problem *problem);
 /* Says whether a launch writes into an operand: an output, or an input that it changes. */
 bool fa2i_case_is_written(const fa2i_case *c, int operand);
 
+/* Says whether a call has an LSE: it is wanted, or merged. */
+bool fa2i_case_has_lse(const fa2i_case *c);
+
+/* Says whether an operand holds data before a launch: an input, or an output that the launch merges. */
+bool fa2i_case_has_data(const fa2i_case *c, int operand);
+
 /* Where the elements of an operand lie. elems is 0 if the case does not have it. */
 typedef struct fa2i_extent {
     int32_t batch, seq, heads, width;              /* width: elements of a row */
@@ -133,6 +139,9 @@ fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out);
 /* For fill functions: writes the first `count` elements of an operand of the dtype. They are nearly normal with this
  * standard deviation, and repeat like the elements of a case without a pattern. */
 void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count, uint16_t *out);
+
+/* The same for an operand in fp32, all elements. */
+void fa2i_case_fill_fp32(const fa2i_case *c, int operand, size_t count, float *out);
 
 /* Device memory that a case takes: operands and guards. SIZE_MAX if it cannot be counted; then no other function may be
  * called for the case. */

@@ -17,6 +17,7 @@
 #include "tuner/judge/feature_data.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/kv8.h"
+#include "tuner/judge/merge.h"
 #include "tuner/judge/reference.h"
 
 enum { Q, K, V, O, LSE, FEATURES, OPERANDS = FEATURES + FA2I_OPERAND_COUNT };
@@ -27,8 +28,8 @@ static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .changed_by = FA2I_FIELD_append, .fill = fill},
     [V] = {"V", FA2I_SHAPE_VALUES, .changed_by = FA2I_FIELD_append, .fill = fill},
-    [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true},
-    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
+    [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true, .merged = true, .fill = fa2i_merge_fill},
+    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true, .merged = true, .fill = fa2i_merge_fill},
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"
@@ -287,6 +288,17 @@ static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs
                                     .threads = threads};
 }
 
+/* Merges the expected rows with what O and LSE held before the launch. */
+static void merge_rows(const fa2i_case *c, const fa2i_inputs *inputs, fa2i_wanted *o, double *lse)
+{
+    const fa2i_said said = fa2i_case_said(c, inputs);
+    for (size_t i = 0; i < o->row_count; i++) {
+        const fa2i_place *place = &o->places[i];
+        const fa2i_sequence s = fa2i_sequence_at(&c->problem, &said, place->batch, place->row, false);
+        fa2i_merge_forward(c, inputs, O, LSE, o, i, &lse[i], s.first_q >= 0);
+    }
+}
+
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads, fa2i_wanted *outputs)
 {
     fa2_status st = FA2_OK;
@@ -309,7 +321,9 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     reference.allowed_o = NULL;
     reference.o = NULL;
     reference.empty = NULL;
-    if (c->want_lse) {
+    if (c->problem.partial == FA2_PARTIAL_MERGE)
+        merge_rows(c, inputs, &outputs[0], reference.lse);
+    if (fa2i_case_has_lse(c)) {
         FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
         outputs[1].bound = fa2i_lse_bound(c->softcap);
         outputs[1].values = reference.lse;

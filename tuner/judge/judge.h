@@ -26,9 +26,10 @@ typedef struct fa2i_operand {
     fa2i_operand_shape shape;
     bool output;
     bool optional;  /* an output that is there only if the case wants it */
+    bool merged;    /* an output that a launch with FA2_PARTIAL_MERGE merges with what is there */
     bool patterned; /* an input to which a case's pattern applies */
     int changed_by; /* an input: index of the field with which a launch also writes into it; 0: never */
-    /* Inputs: writes the first `count` elements of the operand, of elem_bytes each. */
+    /* Inputs, and outputs that may be merged: writes the first `count` elements of the operand, of elem_bytes each. */
     fa2_status (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
 } fa2i_operand;
 

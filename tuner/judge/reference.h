@@ -14,6 +14,8 @@
  * fp32 sums (tests/sim/test_precision.c). If the problem permits rounded scores, each row is allowed more:
  * int8_scores.h.
  *
+ * With FA2_PARTIAL_WRITE or FA2_PARTIAL_MERGE, O is fp32, so the last two points do not hold: only P is rounded.
+ *
  * LSE never leaves fp32, so it has its own bound, fa2i_lse_bound. NaN and infinity in O are always wrong. A row that
  * sees no key must be exactly 0, with LSE = -infinity, or the sink.
  *

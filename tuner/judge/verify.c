@@ -97,14 +97,14 @@ static fa2_status make_inputs(const fa2i_case *c, void **ret_memory, fa2i_inputs
     fa2i_inputs inputs = {0};
     size_t bytes = 0;
     for (int i = 0; i < judge->operand_count; i++)
-        if (!judge->operands[i].output)
+        if (fa2i_case_has_data(c, i))
             bytes += block_bytes(c, i);
     unsigned char *memory = fa2i_alloc(bytes);
     if (memory == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
     *ret_memory = memory;
     for (int i = 0; i < judge->operand_count; i++) {
-        if (judge->operands[i].output || fa2i_case_operand_bytes(c, i) == 0)
+        if (!fa2i_case_has_data(c, i) || fa2i_case_operand_bytes(c, i) == 0)
             continue;
         inputs.data[i] = memory;
         inputs.period[i] = fa2i_case_period(c, i);

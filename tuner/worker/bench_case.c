@@ -1,8 +1,8 @@
 /*
  * The operands of the present case in device memory: making, poisoning, checking and fetching them.
  *
- * - Everything that launches write has a guard before and after it; the workspace has one after it. Inputs that
- *   launches change are made again before each launch that is judged.
+ * - Everything that launches write has a guard before and after it; the workspace has one after it. Data that launches
+ *   change is made again before each launch that is judged.
  */
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
@@ -115,7 +115,7 @@ fa2_status fa2i_bench_case(fa2i_bench *bench, const fa2i_case *c)
     bench->judge = fa2i_judge_of(c->problem.op);
     FA2_TRY(allocate(bench));
     for (int i = 0; i < bench->judge->operand_count; i++)
-        if (!is_output(bench, i) && operand_bytes(bench, i) > 0)
+        if (fa2i_case_has_data(&bench->current, i) && operand_bytes(bench, i) > 0)
             FA2_TRY(fill_input(bench, i));
     const fa2i_arguments arguments = fa2i_bench_arguments(bench, 0);
     FA2_TRY(fa2i_op_of(&c->problem)->check_args(&c->problem, &arguments, NULL));
@@ -183,7 +183,7 @@ fa2_status fa2i_bench_poison(fa2i_bench *bench)
                                                         bench->stream),
                                  "cuMemsetD32Async"));
     for (int i = 0; i < bench->judge->operand_count; i++) {
-        if (!is_written(bench, i) || is_output(bench, i) || bench->operands[i] == 0)
+        if (!is_written(bench, i) || !fa2i_case_has_data(&bench->current, i) || bench->operands[i] == 0)
             continue;
         FA2_TRY(fa2i_bench_check(bench, cuda->stream_synchronize(bench->stream), "poisoning"));
         FA2_TRY(fill_input(bench, i));

@@ -30,6 +30,7 @@ A *problem* is a dict of everything that decides which kernel is the best one:
     rotary, rotary_dim         "halves", "interleaved" or "none" (default), and the rotated columns: a multiple of 16
                                up to 256 (default head_dim)
     sums                       "fast" permits fp16 sums of the softmax times v; "fp32" (default)
+    partial                    1: out, or the gradients, are float32; 2: and merged with what is there
     scores                     "int8" permits 8-bit integers in q k^T; "exact" (default)
 
 All other defaults are 0.
@@ -38,7 +39,7 @@ All other defaults are 0.
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
 from . import _frameworks, _native, _tuner
-from ._native import (Context, Error, attention, attention_backward, dropout_mask, problem,
+from ._native import (Context, Error, attention, attention_backward, attention_partial, dropout_mask, problem,
                       set_default_context)
 from ._tuner import tune, winners
 from ._warm import warm
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from ._native import Explanation
 
 __version__: str = _native.__version__
-__all__ = ["Context", "Error", "attention", "attention_backward", "counters", "dropout_mask", "explain", "prepare",
-           "problem", "set_default_context", "tune", "warm", "winners"]
+__all__ = ["Context", "Error", "attention", "attention_backward", "attention_partial", "counters", "dropout_mask",
+           "explain", "prepare", "problem", "set_default_context", "tune", "warm", "winners"]
 
 _frameworks.warn_of_old_name()
 

@@ -65,9 +65,11 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o, const
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Writes the results of an empty call. */
-static bool answer(const fa2py_operand *o, const fa2py_features *features, void *stream)
+/* Writes the results of an empty call. Merging an empty result changes nothing. */
+static bool answer(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
+    if (call->partial == FA2_PARTIAL_MERGE)
+        return true;
     return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], &features->of[FA2I_OPERAND_sinks], stream);
 }
 
@@ -87,8 +89,8 @@ PyObject *fa2py_run(const fa2py_call *call)
     ok = ok && (!is_empty || fa2py_check_problem(&problem)) &&
          (!call->differentiable || check_differentiable(&problem)) &&
          fa2py_open_out(call, &o[Q], &o[V], call->out, launch.stream, &o[OUT]) &&
-         (!call->want_lse || fa2py_open_lse(call, &o[Q], NULL, launch.stream, &o[LSE]));
-    if (ok && (is_empty ? answer(o, &features, launch.stream) : launch_forward(call, o, &features, &launch))) {
+         (!call->want_lse || fa2py_open_lse(call, &o[Q], call->lse, launch.stream, &o[LSE]));
+    if (ok && (is_empty ? answer(call, o, &features, launch.stream) : launch_forward(call, o, &features, &launch))) {
         result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
         if (!call->want_lse)
             Py_INCREF(result);
@@ -133,6 +135,40 @@ static bool is_given(PyObject *value)
 {
     return value != NULL && value != Py_None;
 }
+
+/* ---- partial results ---- */
+
+enum { PARTIAL_OUT = ARG_CAUSAL + FA2PY_SETTINGS, PARTIAL_LSE, PARTIAL_HOW, PARTIAL_ARGS };
+
+static const char *const partial_words[] = {"q", "k", "v", "out", "lse", "partial"};
+static PyObject *partial_interned[PARTIAL_ARGS];
+static const fa2py_signature partial_signature = {"attention_partial", PARTIAL_ARGS,    3, 3, partial_words, ARG_CAUSAL,
+                                                  FA2PY_SETTINGS,      partial_interned};
+
+PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *values[FA2PY_PARAMETERS_MAX];
+    (void)module;
+    if (!fa2py_arguments(&partial_signature, args, count, names, values))
+        return NULL;
+    fa2py_call call = {.op = FA2_OP_FORWARD,
+                       .tensors = {values[Q], values[K], values[V]},
+                       .out = is_given(values[PARTIAL_OUT]) ? values[PARTIAL_OUT] : NULL,
+                       .lse = is_given(values[PARTIAL_LSE]) ? values[PARTIAL_LSE] : NULL,
+                       .want_lse = true};
+    if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) || !fa2py_parse_partial(values[PARTIAL_HOW], &call.partial))
+        return NULL;
+    if (call.partial == FA2_PARTIAL_NONE)
+        call.partial = FA2_PARTIAL_WRITE;
+    if (call.partial == FA2_PARTIAL_MERGE && (call.out == NULL || call.lse == NULL)) {
+        PyErr_SetString(PyExc_ValueError, "partial is \"merge\", but out and lse are not both given: they hold the "
+                                          "result that is merged");
+        return NULL;
+    }
+    return fa2py_run(&call);
+}
+
+/* ---- which way a call goes ---- */
 
 /* Returns whether PyTorch may want the gradient of an operand: integers have none. */
 static bool is_of_numbers(int id)

@@ -20,11 +20,12 @@ enum {
     ARG_DV,
     ARG_DSINKS,
     ARG_DBIAS,
+    ARG_PARTIAL,
     ARGS
 };
 
-static const char *const words[] = {"d_out",         "q",  "k",  "v",  "out",    "lse",
-                                    "deterministic", "dq", "dk", "dv", "dsinks", "dbias"};
+static const char *const words[] = {"d_out", "q",  "k",  "v",      "out",   "lse",    "deterministic",
+                                    "dq",    "dk", "dv", "dsinks", "dbias", "partial"};
 static PyObject *interned[ARGS];
 static const fa2py_signature signature = {"attention_backward", ARGS,           6,       6, words,
                                           ARG_CAUSAL,           FA2PY_SETTINGS, interned};
@@ -135,10 +136,10 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, cons
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Writes the gradients of an empty call. */
-static bool answer(const fa2py_operand *o, void *stream)
+/* Writes the gradients of an empty call: zeros, where they are not added. */
+static bool answer(const fa2py_call *call, const fa2py_operand *o, void *stream)
 {
-    for (int i = DQ; i <= DBIAS; i++)
+    for (int i = call->partial == FA2_PARTIAL_MERGE ? DSINKS : DQ; i <= DBIAS; i++)
         if (!fa2py_set_zero(&o[i], stream))
             return false;
     return true;
@@ -156,11 +157,27 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
     if (open_all(call, given, &problem, &launch, o, &features, &is_empty) &&
         (!given->want_dsinks || open_dsinks(&problem, launch.stream, o)) &&
         (!given->want_dbias || open_dbias(&features, &problem, launch.stream, o)) &&
-        (is_empty ? answer(o, launch.stream) : launch_backward(call, o, &features, &launch)))
+        (is_empty ? answer(call, o, launch.stream) : launch_backward(call, o, &features, &launch)))
         result = gradients_of(o);
     fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;
+}
+
+/* Gradients that are added to must be given. */
+static bool check_merged(const fa2py_call *call, const fa2py_backward *given)
+{
+    static const char *const names[] = {"dq", "dk", "dv"};
+    for (int i = 0; i < 3 && call->partial == FA2_PARTIAL_MERGE; i++) {
+        PyObject *gradient = given->gradients[i];
+        if (gradient != NULL && gradient != Py_None && gradient != Py_True)
+            continue;
+        PyErr_Format(PyExc_ValueError,
+                     "partial is \"merge\", but %s is not given: give the float32 tensor that is added to, or False",
+                     names[i]);
+        return false;
+    }
+    return true;
 }
 
 PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -177,7 +194,10 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
     if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) ||
         !fa2py_parse_truth(values[ARG_DETERMINISTIC], "deterministic", &call.deterministic) ||
         !fa2py_parse_truth(values[ARG_DSINKS], "dsinks", &given.want_dsinks) ||
-        !fa2py_parse_truth(values[ARG_DBIAS], "dbias", &given.want_dbias))
+        !fa2py_parse_truth(values[ARG_DBIAS], "dbias", &given.want_dbias) ||
+        !fa2py_parse_partial(values[ARG_PARTIAL], &call.partial))
+        return NULL;
+    if (!check_merged(&call, &given))
         return NULL;
     if (values[ARG_DQ] == Py_False && values[ARG_DK] == Py_False && values[ARG_DV] == Py_False) {
         PyErr_SetString(PyExc_ValueError, "dq, dk and dv are False; at least one gradient is wanted");

@@ -231,6 +231,21 @@ bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number)
     return false;
 }
 
+bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial)
+{
+    static const char *const partial_words[] = {[FA2_PARTIAL_WRITE] = "write", [FA2_PARTIAL_MERGE] = "merge"};
+    *ret_partial = FA2_PARTIAL_NONE;
+    if (!is_given(value))
+        return true;
+    for (int i = FA2_PARTIAL_WRITE; i <= FA2_PARTIAL_MERGE; i++)
+        if (PyUnicode_Check(value) && PyUnicode_CompareWithASCIIString(value, partial_words[i]) == 0) {
+            *ret_partial = (fa2_partial)i;
+            return true;
+        }
+    PyErr_Format(PyExc_ValueError, "partial is %R; it must be \"write\" or \"merge\"", value);
+    return false;
+}
+
 /* Both permissions to be less exact. */
 static bool parse_permissions(PyObject *const *values, fa2py_call *call)
 {

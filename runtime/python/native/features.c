@@ -220,6 +220,7 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, 
     problem->softcap = call->softcap != 0;
     problem->sums = call->op == FA2_OP_FORWARD ? call->sums : FA2_SUMS_FP32;
     problem->scores = call->op == FA2_OP_FORWARD ? call->scores : FA2_SCORES_EXACT;
+    problem->partial = (int32_t)call->partial;
     if (call->features[FA2I_OPERAND_rotary_cos] != NULL) {
         const dl_tensor *cos = &features->of[FA2I_OPERAND_rotary_cos].view.tensor;
         problem->rotary = call->rotary_interleaved ? FA2_ROTARY_INTERLEAVED : FA2_ROTARY_HALVES;

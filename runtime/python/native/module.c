@@ -50,12 +50,27 @@ static const char attention_doc[] =
     "\n"
     "Raises ValueError if tensors do not fit, NotImplementedError for calls that fa2 cannot serve, and fa2_attn.Error.";
 
+static const char partial_doc[] =
+    "attention_partial(q, k, v, *, " SETTINGS_BEFORE
+#define KEYWORD(word, doc) #word "=None, "
+#include "keywords.def"
+        SETTINGS_AFTER "context=None, stream=None, out=None, lse=None, partial='write')\n--\n\n"
+    "Returns attention over a part of the keys, as (out, lse), both float32, to be merged with that over other parts.\n"
+    "\n"
+    "q, k, v and the settings: as in attention. There are no gradients: see attention_backward's `partial`.\n"
+    "partial: 'write' writes out and lse. 'merge' merges into out and lse, which hold the result over other keys: "
+    "they\n"
+    "become the result over all of them. Rows whose lse is -inf have no result yet.\n"
+    "out, lse: float32, in the shapes that attention returns. None: new tensors; only for 'write'.\n"
+    "\n"
+    "Sinks count in each call that has them: give them to one. Raises the exceptions of attention.";
+
 static const char backward_doc[] =
     "attention_backward(d_out, q, k, v, out, lse, *, " SETTINGS_BEFORE
 #define KEYWORD(word, doc) #word "=None, "
 #include "keywords.def"
         SETTINGS_AFTER "context=None, stream=None, "
-    "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False)\n--\n\n"
+    "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False, partial=None)\n--\n\n"
     "Returns the gradients (dq, dk, dv) of a loss with respect to q, k and v, without autograd.\n"
     "\n"
     "q, k, v and the settings: as in the call of attention. out, lse: results of attention(..., return_lse=True).\n"
@@ -66,6 +81,9 @@ static const char backward_doc[] =
     "packed tensor. None: a new tensor of q's library. False: not wanted, and None is returned.\n"
     "dsinks, dbias: True appends this gradient to (dq, dk, dv). dsinks is float32 [Hq]. dbias is float32 in the\n"
     "bias's shape; with deterministic it is [B, Hq, Sq, Sk]. ALiBi slopes have no gradient.\n"
+    "partial: 'write' makes dq, dk and dv float32. 'merge' adds to dq, dk and dv, which are then given (or False). "
+    "out\n"
+    "and lse are those over all keys, and k and v may be a part of them.\n"
     "\n"
     "Raises the exceptions of attention.";
 
@@ -94,6 +112,7 @@ static PyObject *keep(PyObject *module, PyObject *object)
 static PyMethodDef methods[] = {
     {"attention", FAST(fa2py_attention), attention_doc},
     {"attention_backward", FAST(fa2py_attention_backward), backward_doc},
+    {"attention_partial", FAST(fa2py_attention_partial), partial_doc},
     {"launch", FAST(fa2py_launch_function),
      "launch(q, k, v, *, differentiable=False, **keywords)\n--\n\n"
      "attention, always without PyTorch's dispatcher. differentiable: raise an error if the call has no gradient."},

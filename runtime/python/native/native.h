@@ -227,11 +227,12 @@ typedef struct fa2py_call {
     bool rotary_interleaved;
     fa2_sums sums; /* permissions: backward does not read them */
     fa2_scores scores;
+    fa2_partial partial;    /* not NONE: out, or the gradients, are float32 */
     fa2py_context *context; /* NULL: the default one */
     bool has_stream;
     void *stream;
     bool want_lse, differentiable; /* forward. differentiable: the caller will want a gradient */
-    PyObject *out;                 /* forward. NULL: create it */
+    PyObject *out, *lse;           /* forward. NULL: create it */
     bool deterministic;            /* backward */
     /* forward. Called when q, k and v are open. If it returns false, fa2py_run returns NULL without an exception, and
      * has done nothing. May be NULL. */
@@ -243,6 +244,8 @@ typedef struct fa2py_call {
 bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth); /* NULL and None: false */
 /* field: FA2I_FIELD_sums or _scores. A word, or its number; NULL and None: 0, no permission. */
 bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number);
+/* "write" or "merge"; NULL and None: FA2_PARTIAL_NONE. */
+bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial);
 bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed); /* value: an int */
 /* window(window): takes a call's window (None, or two numbers in a sequence, an array or a tensor). Returns
  * (left, right), -1 for all keys. */
@@ -302,6 +305,9 @@ bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, 
  * kernel cannot read the tensor and its library can copy, opens a copy. */
 bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
                 fa2py_operand *operand);
+/* The same for float32. */
+bool fa2py_open_fp32(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                     fa2py_operand *operand);
 bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
                        fa2py_operand *operand);
 bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
@@ -313,7 +319,8 @@ fa2_kv fa2py_kv_of(const fa2py_operand *rows); /* of k or v, by its type; uint8 
 
 /* ---- tensors that a call writes (outputs.c) ---- */
 
-/* Opens a tensor to write, in the shape of `like`: the given one, or a new one. */
+/* Opens a tensor to write, in the shape of `like`: the given one, or a new one. It is float32 in a call for a partial
+ * result. */
 bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like, const char *name,
                        const char *argument, PyObject *given, void *stream, fa2py_operand *operand);
 /* Opens the LSE: the given tensor, or a new one. [batch, heads, seq], or [heads, rows] of packed sequences. */
@@ -373,6 +380,8 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
 /* attention(...): skips PyTorch's dispatcher where that changes nothing, else calls the functions given to set_torch.
  * launch(...): always skips it. */
 PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+/* attention_partial(...): the same without autograd; out is float32. Returns (out, lse). */
+PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* check_differentiable(problem): raises NotImplementedError if the problem has no gradient. */
 PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields);

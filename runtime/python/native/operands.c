@@ -91,28 +91,32 @@ fa2_kv fa2py_kv_of(const fa2py_operand *rows)
     return is_e4m3 ? FA2_KV_FP8 : FA2_KV_INT8;
 }
 
-/* Checks the type: q's, or one of 8 bits for k and v whose rows have scales. */
-static bool check_dtype(const fa2py_operand *operand, const dl_tensor *q, bool scaled)
+/* What the type of a tensor must be. */
+typedef enum elem { ELEM_OF_Q, ELEM_SCALED, ELEM_FP32 } elem; /* q's; 8 bits, whose rows have scales; float32 */
+
+static bool check_type(const fa2py_operand *operand, const dl_tensor *q, elem elem)
 {
-    const dl_dtype dtype = operand->view.tensor.dtype;
+    const dl_dtype is = operand->view.tensor.dtype, wanted = elem == ELEM_FP32 ? (dl_dtype){DL_FLOAT, 32, 1} : q->dtype;
     const bool is_in_8 = fa2py_kv_of(operand) != FA2_KV_DTYPE;
-    if (scaled ? is_in_8 : memcmp(&dtype, &q->dtype, sizeof dtype) == 0)
+    if (elem == ELEM_SCALED ? is_in_8 : memcmp(&is, &wanted, sizeof is) == 0)
         return true;
-    if (scaled)
+    if (elem == ELEM_SCALED)
         PyErr_Format(PyExc_ValueError, "%s is %s; with k_scale and v_scale it must be int8, float8_e4m3fn or uint8",
-                     operand->name, fa2py_dtype_word(dtype));
+                     operand->name, fa2py_dtype_word(is));
+    else if (elem == ELEM_FP32)
+        PyErr_Format(PyExc_ValueError, "%s is %s; a partial result is float32", operand->name, fa2py_dtype_word(is));
     else
         PyErr_Format(PyExc_ValueError, "%s is %s and q %s; they must be of one type%s", operand->name,
-                     fa2py_dtype_word(dtype), fa2py_dtype_word(q->dtype),
+                     fa2py_dtype_word(is), fa2py_dtype_word(wanted),
                      is_in_8 ? ", or k and v of 8 bits with k_scale and v_scale" : "");
     return false;
 }
 
-/* Checks a tensor that has its rank. scaled: its rows have scales. */
-static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q, bool scaled)
+/* Checks a tensor that has its rank. */
+static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q, elem elem)
 {
     const dl_tensor *tensor = &operand->view.tensor;
-    if (!check_place(operand->name, tensor, q) || !check_dtype(operand, q, scaled))
+    if (!check_place(operand->name, tensor, q) || !check_type(operand, q, elem))
         return false;
     for (int i = 0; i < RANK; i++) {
         if (operand->shape[i] > INT32_MAX) {
@@ -190,7 +194,14 @@ bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name
                 fa2py_operand *operand)
 {
     return open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand) &&
-           check_tensor(operand, &q->view.tensor, false);
+           check_tensor(operand, &q->view.tensor, ELEM_OF_Q);
+}
+
+bool fa2py_open_fp32(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                     fa2py_operand *operand)
+{
+    return open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand) &&
+           check_tensor(operand, &q->view.tensor, ELEM_FP32);
 }
 
 /* Returns true if the kernel can read the rows in place: they are aligned, and lie one after the other along the
@@ -220,7 +231,7 @@ bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const cha
         Py_DECREF(copy);
         return ok;
     }
-    return check_tensor(operand, &q->view.tensor, false);
+    return check_tensor(operand, &q->view.tensor, ELEM_OF_Q);
 }
 
 /* ---- all tensors of a call ---- */
@@ -260,7 +271,7 @@ bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_featur
     for (int i = q->object != NULL; i < 3; i++) {
         const int rank = is_packed(call) && !(paged && i > 0) ? RANK - 1 : RANK;
         if (!open_rows(call, names[i], call->tensors[i], rank, *ret_stream, &operands[i]) ||
-            !check_tensor(&operands[i], &q->view.tensor, scaled && i > 0))
+            !check_tensor(&operands[i], &q->view.tensor, scaled && i > 0 ? ELEM_SCALED : ELEM_OF_Q))
             return false;
     }
     return fa2py_features_open(call, q, *ret_stream, features);

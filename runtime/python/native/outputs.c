@@ -5,10 +5,28 @@
 
 enum { RANK = FA2PY_RANK, DIM = FA2PY_DIM };
 
+/* Opens a float32 tensor to write. */
+static bool open_partial(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like, const char *name,
+                         const char *argument, PyObject *given, void *stream, fa2py_operand *operand)
+{
+    const dl_tensor *view = &like->view.tensor;
+    PyObject *object = given;
+    if (object != NULL)
+        Py_INCREF(object);
+    else if ((object = fa2py_empty(like->framework, like->object, view, (dl_dtype){DL_FLOAT, 32, 1}, view->ndim,
+                                   like->shape + RANK - view->ndim, argument)) == NULL)
+        return false;
+    const bool ok = fa2py_open_fp32(call, q, name, object, stream, operand) && fa2py_check_shape(operand, like);
+    Py_DECREF(object);
+    return ok && fa2py_check_writable(operand);
+}
+
 bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like, const char *name,
                        const char *argument, PyObject *given, void *stream, fa2py_operand *operand)
 {
     PyObject *object = given;
+    if (call->partial != FA2_PARTIAL_NONE)
+        return open_partial(call, q, like, name, argument, given, stream, operand);
     if (object != NULL)
         Py_INCREF(object);
     else if ((object = fa2py_empty_like(like->framework, like->object, &like->view.tensor, argument)) == NULL)
@@ -30,7 +48,7 @@ bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_
 {
     const dl_tensor *view = &q->view.tensor;
     const fa2py_operand like = fa2py_like_out(q, v);
-    if (given != NULL || v->shape[DIM] == q->shape[DIM])
+    if (given != NULL || v->shape[DIM] == q->shape[DIM] || call->partial != FA2_PARTIAL_NONE)
         return fa2py_open_output(call, q, &like, "out", "out=", given, stream, operand);
     PyObject *made =
         fa2py_empty(q->framework, q->object, view, view->dtype, view->ndim, like.shape + RANK - view->ndim, "out=");

@@ -10,6 +10,11 @@ constexpr int kGeneratorSmemBytes = 164944;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = true;       // products are wgmma
+constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
+constexpr bool kPartial = kPartialKind > 0;
+constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
+constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
@@ -1077,6 +1082,46 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
     }
 }
 
+// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ----------
+
+// Writes two or four neighbouring numbers in fp32.
+__device__ __forceinline__ void put_fp32(char *to, float2 x)
+{
+    float2 *const at = reinterpret_cast<float2 *>(to);
+    if constexpr (kMerges) {
+        const float2 old = *at;
+        x = float2{x.x + old.x, x.y + old.y};
+    }
+    *at = x;
+}
+
+__device__ __forceinline__ void put_fp32(char *to, float4 x)
+{
+    float4 *const at = reinterpret_cast<float4 *>(to);
+    if constexpr (kMerges) {
+        const float4 old = *at;
+        x = float4{x.x + old.x, x.y + old.y, x.z + old.z, x.w + old.w};
+    }
+    *at = x;
+}
+
+// Writes eight neighbouring numbers in fp32.
+__device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
+{
+    put_fp32(to, float4{x[0], x[1], x[2], x[3]});
+    put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+}
+
+// Sets a chunk of eight numbers to 0. Nothing is to be added there if the kernel merges.
+__device__ __forceinline__ void clear_chunk(char *to)
+{
+    if constexpr (kMerges)
+        return;
+    *reinterpret_cast<uint4 *>(to) = uint4{};
+    if constexpr (kPartial)
+        *reinterpret_cast<uint4 *>(to + 16) = uint4{};
+}
+
 // ---- the threads that write dK and dV: all of a block; on wgmma the consumers, or one warpgroup of them --------
 
 __device__ __forceinline__ unsigned writer()
@@ -1169,6 +1214,30 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 //
 // Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
+// Scales rows of dK or dV and writes them in fp32, from registers: the four lanes of a quad fill a sector.
+template <int kColumns, int kTiles>
+__device__ __forceinline__ void write_fp32_rows(char *out, const Strides &stride, const Params &p,
+                                                const BlockCoord &coord, const float (&x)[kKeyTiles][kTiles][4],
+                                                float scale, int warp_key, int query_warp, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int64 row = coord.first_key + warp_key + m * 16 + h * 8 + lane / 4;
+            if (row >= p.seq_k)
+                continue;
+            char *const to =
+                out + (coord.batch * stride.batch + coord.kv_head * stride.head + row * stride.seq) * 4 + lane % 4 * 8;
+#pragma unroll
+            for (int n = 0; n < kTiles; n++) {
+                const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
+                if (chunk < kColumns / 8)
+                    put_fp32(to + chunk * 32, float2{x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale});
+            }
+        }
+}
+
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
@@ -1178,6 +1247,10 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 {
     if (out == nullptr)
         return;
+    if constexpr (kPartial) {
+        write_fp32_rows<kColumns>(out, stride, p, coord, x, scale, warp_key, query_warp, lane);
+        return;
+    }
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
@@ -2303,11 +2376,11 @@ __device__ __forceinline__ int dq_chunk(int warp, int n)
         return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
 }
 
-// Converts both rows of a part of a fragment.
-struct ConvertedRows {
+// Both rows of a part of a fragment, as elements.
+struct ElementRows {
     uint4 upper, lower;
 
-    __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
+    __device__ __forceinline__ ElementRows(const float *from, int quad_row, float scale)
     {
         float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
 #pragma unroll
@@ -2336,6 +2409,33 @@ struct ConvertedRows {
     }
 };
 
+// The same in fp32.
+struct Fp32Rows {
+    float upper[8], lower[8];
+
+    __device__ __forceinline__ Fp32Rows(const float *from, int quad_row, float scale)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float4 x =
+                __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+            const float y[4] = {x.x * scale, x.y * scale, x.z * scale, x.w * scale};
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
+        }
+    }
+
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    {
+        if (row < p.seq_q)
+            put_fp32_chunk(to, upper);
+        if (row + 8 < p.seq_q)
+            put_fp32_chunk(to + 8 * p.dq_stride.seq * 4, lower);
+    }
+};
+using ConvertedRows = Either<kPartial, Fp32Rows, ElementRows>::Type;
+
 __device__ __forceinline__ void convert_batches(const Params &p)
 {
     constexpr int kSlices = kBr / kConvertRows;  // blocks per tile; they divide its parts, not its rows
@@ -2344,7 +2444,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     const int head = batch_head % p.heads_q;
     const int64 batch = batch_head / p.heads_q;
     const float *from_tile = p.dq_sum + tile * kDqTile;
-    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * kOutBytes;
     const float scale = p.scale;
 
 #pragma unroll
@@ -2359,7 +2459,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
         if (chunk >= kHeadDim / 8)
             continue;
         const ConvertedRows rows(from, quad_row, scale);
-        rows.write(p, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+        rows.write(p, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }
 

@@ -12,6 +12,11 @@ constexpr int kGeneratorSmemBytes = 65536;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = false;       // products are wgmma
+constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
+constexpr bool kPartial = kPartialKind > 0;
+constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
+constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS true  // members of softcap and window
@@ -397,7 +402,7 @@ constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
 constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
 // After the mainloop: the teams' rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
-constexpr int kMergeBytes = kTeams * kBr * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8);
+constexpr int kMergeBytes = kBr * (kTeams * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8) + kMerges * 4);
 constexpr int kSmemBytes = kSplit && kMergeBytes > kTileBytes ? kMergeBytes : kTileBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 
@@ -835,10 +840,15 @@ __device__ __forceinline__ bool find_share(Coord &coord, const Params &p, const 
     return true;
 }
 
-// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity.
+// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges leaves it alone.
 __device__ __forceinline__ void clear_chunk(const Params &p, int head, int row, int chunk)
 {
-    *reinterpret_cast<uint4 *>(p.o + (head * p.o_stride.head + row * p.o_stride.seq) * 2 + chunk * 16) = uint4{};
+    if constexpr (kMerges)
+        return;
+    char *const to = p.o + (head * p.o_stride.head + row * p.o_stride.seq) * kOutBytes + chunk * kChunkBytes;
+    *reinterpret_cast<uint4 *>(to) = uint4{};
+    if constexpr (kPartial)
+        *reinterpret_cast<uint4 *>(to + 16) = uint4{};
     if (chunk == 0 && p.lse != nullptr)
         p.lse[int64(head) * p.features.total_q + row] = minus_infinity();
 }
@@ -1552,35 +1562,6 @@ __device__ __forceinline__ ExchangedRows<Plan> rows_of(const PageNumbers<Plan> &
 
 template <class Plan> using PageNumbersOf = PageNumbers<Plan>;
 
-// ---- column parts: warps that share rows -------------------------------------------------------------------------
-//
-// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
-// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
-// the same result. Softmax, masks and features work as in a warp that has its rows alone.
-//
-// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
-
-__device__ __forceinline__ int own_part()
-{
-    if constexpr (kParts == 1)
-        return 0;
-    else if constexpr (kWgmma)
-        return threadIdx.x / 128;
-    else
-        return threadIdx.x / 32 % kParts;
-}
-
-// The chunk of a row of O that column tile n of this warp is.
-__device__ __forceinline__ int own_chunk(int n)
-{
-    if constexpr (kParts == 1)
-        return n;
-    else if constexpr (kWgmma)
-        return own_part() * kOutTiles + n;
-    else
-        return (n / 2 * kParts + own_part()) * 2 + n % 2;
-}
-
 // A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
 // counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
 // this limit are still precise to 1/16.
@@ -1766,6 +1747,85 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
+//
+// Two results of one row over disjoint keys, each normalised, are merged as
+//
+//     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
+//
+// A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// The weights of one row: of the result of this launch, and of the one in memory.
+struct Merge {
+    float own, old, lse;
+
+    __device__ __forceinline__ Merge(float own_lse, float old_lse) : own(1.0f), old(0.0f), lse(own_lse)
+    {
+        if constexpr (kMerges) {
+            const float most = fmaxf(own_lse, old_lse);
+            if (old_lse == minus_infinity())
+                return;
+            own = expf(own_lse - most);
+            old = expf(old_lse - most);
+            const float sum = own + old;
+            lse = most + logf(sum);
+            own /= sum;
+            old /= sum;
+        }
+    }
+
+    // Writes columns of O, normalised: fp32, merged if the kernel merges.
+    __device__ __forceinline__ void put(char *to, float2 x) const
+    {
+        float2 *const at = reinterpret_cast<float2 *>(to);
+        if constexpr (kMerges) {
+            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
+            x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
+        }
+        *at = x;
+    }
+
+    // The same for four columns.
+    __device__ __forceinline__ void put(char *to, float4 x) const
+    {
+        float4 *const at = reinterpret_cast<float4 *>(to);
+        if constexpr (kMerges) {
+            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
+            x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
+        }
+        *at = x;
+    }
+};
+
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
+//
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
+
+__device__ __forceinline__ int own_part()
+{
+    if constexpr (kParts == 1)
+        return 0;
+    else if constexpr (kWgmma)
+        return threadIdx.x / 128;
+    else
+        return threadIdx.x / 32 % kParts;
+}
+
+// The chunk of a row of O that column tile n of this warp is.
+__device__ __forceinline__ int own_chunk(int n)
+{
+    if constexpr (kParts == 1)
+        return n;
+    else if constexpr (kWgmma)
+        return own_part() * kOutTiles + n;
+    else
+        return (n / 2 * kParts + own_part()) * 2 + n % 2;
+}
+
 // ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
 // c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
@@ -1868,10 +1928,12 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
 // four quads cover all banks once.
 constexpr int kMergePitch = kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128;
 constexpr int kMergeStates = kTeams * kBr * kMergePitch;  // float2 {max, sum} [team][row]
+constexpr int kOldLse = kMergeStates + kTeams * kBr * 8;  // with kMerges: LSE in memory [row]
 // Lanes that read a row, 16 bytes each. Their number is a multiple of eight, so no group of eight crosses rows: the
 // beginning of a row shares banks with the end of others.
 constexpr int kMergeLanes = (kHeadDimV / 4 + 7) / 8 * 8;
-static_assert(kMergeStates + kTeams * kBr * 8 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
+static_assert(kOldLse + kMerges * kBr * 4 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
+static_assert(kBr <= kThreads, "a thread has a row whose LSE it merges");
 
 // A barrier for all threads that compute.
 __device__ __forceinline__ void block_sync()
@@ -1955,20 +2017,76 @@ struct MergedRow {
     }
 };
 
-// Writes a row whose keys all belong to this block.
+// Writes columns of a row whose keys all belong to this block, and LSE unless write_merged_lse does it. old: address of
+// the row's LSE before.
 __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &coord, MergedRow &merged, int block_row,
-                                            int64 index, int column)
+                                            int64 index, int column, uint32 old)
 {
     float lse;
     if constexpr (kSinks)
         lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
-    char *out = p.o + coord.offset(p, p.o_stride, block_row) * 2 + column * 2;
-    *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
+    else if constexpr (kMerges)
+        lse = merged.lse(p.scale);
+    char *out = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + column * kOutBytes;
+    if constexpr (kMerges) {
+        Merge(lse, load_shared_4(old)).put(out, merged.o);
+        return;
+    }
+    if constexpr (kPartial)
+        *reinterpret_cast<float4 *>(out) = merged.o;
+    else
+        *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
     if (p.lse != nullptr && column == 0) {
         if constexpr (!kSinks)
             lse = merged.lse(p.scale);
         p.lse[index] = lse;
     }
+}
+
+// LSE of a row that is merged: one thread reads and writes it, and gives the old one to those that have columns of O.
+__device__ __forceinline__ void share_old_lse(const Params &p, const BlockCoord &coord, uint32 smem)
+{
+    const int r = threadIdx.x, block_row = coord.first_row + r;
+    if (r < kBr && block_row < coord.rows)
+        store_shared_4(smem + kOldLse + r * 4, __float_as_uint(p.lse[coord.index(p, block_row)]));
+}
+
+// The row's sum over all teams; max: their maximum.
+__device__ __forceinline__ float sum_of_teams(uint32 smem, int r, float scale_log2, float &max)
+{
+    float sum = 0.0f;
+    max = minus_infinity();
+#pragma unroll
+    for (int team = 0; team < kTeams; team++)
+        max = fmaxf(max, load_shared_8(smem + kMergeStates + (team * kBr + r) * 8).x);
+#pragma unroll
+    for (int team = 0; team < kTeams; team++) {
+        const float2 state = load_shared_8(smem + kMergeStates + (team * kBr + r) * 8);
+        sum += state.x == minus_infinity() ? 0.0f : exp2_approx((state.x - max) * scale_log2) * state.y;
+    }
+    return sum;
+}
+
+__device__ __forceinline__ void write_merged_lse(const Params &p, const BlockCoord &coord, uint32 smem)
+{
+    const int r = threadIdx.x, block_row = coord.first_row + r;
+    if (r >= kBr || block_row >= coord.rows)
+        return;
+    float max;
+    const float sum = sum_of_teams(smem, r, p.scale_log2, max);
+    float lse = row_lse(max, sum, p.scale);
+    if constexpr (kSinks)
+        lse = SinkEnd(max * p.scale, sum, p.features.sinks[coord.query_head(p, block_row)]).lse;
+    p.lse[coord.index(p, block_row)] = Merge(lse, load_shared_4(smem + kOldLse + r * 4)).lse;
+}
+
+// Returns true if no other block has keys of the block's rows.
+__device__ __forceinline__ bool has_all_keys(const Params &p, const BlockCoord &coord)
+{
+    if constexpr (kVarlen)
+        return coord.part < 0;
+    else
+        return coord.splits(p) == 1;
 }
 
 // Writes the rows of a block, or its partial results. The layout of rows in shared memory is that of fp32.
@@ -1979,6 +2097,9 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
 {
     block_sync();  // every warp has read its last Q, K and V before O comes into their place
     store_team(smem, o, row, threadIdx.x / kTeamThreads, warp_row, lane);
+    if constexpr (kMerges)
+        if (has_all_keys(p, coord))
+            share_old_lse(p, coord, smem);
     block_sync();  // all teams' results are there
 
     const int64 all_rows = int64(gridDim.x) / (p.q_tiles * p.splits) * p.group * p.seq_q;
@@ -1993,8 +2114,8 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
         if constexpr (kDropout)
             merged.multiply(kept_scale(p));
         const int64 index = coord.index(p, block_row);
-        if (kVarlen ? coord.part < 0 : coord.splits(p) == 1) {  // this block has all keys of its rows
-            write_whole(p, coord, merged, block_row, index, column);
+        if (has_all_keys(p, coord)) {
+            write_whole(p, coord, merged, block_row, index, column, smem + kOldLse + r * 4);
         } else {
             const int64 at = kLengths ? coord.slot() * kBr + r : coord.split * all_rows + index;
             *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
@@ -2002,6 +2123,9 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                 p.partial_lse[at] = merged.lse(p.scale);
         }
     }
+    if constexpr (kMerges)
+        if (has_all_keys(p, coord))
+            write_merged_lse(p, coord, smem);
 }
 
 // O += P V for one tile; P is what softmax_tile left in s. A step of the mainloop of fwd.cuh calls it. after_step: see
@@ -2704,6 +2828,15 @@ struct RowParts {
     }
 };
 
+// Writes this lane's columns of O, if it has any, in fp32. Returns LSE to be written.
+__device__ __forceinline__ float put_partial(char *to, int own_splits, const float4 &x, float inverse,
+                                             const Merge &merge)
+{
+    if (own_splits > 0)
+        merge.put(to, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+    return merge.lse;
+}
+
 // The kernel; kCombineWarps * 32 threads per block.
 template <class AnyParams> __device__ __forceinline__ void combine(const AnyParams &p)
 {
@@ -2731,9 +2864,9 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
-        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * 2;
+        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * kOutBytes;
     } else {
-        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * 2;
+        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * kOutBytes;
     }
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
@@ -2741,6 +2874,8 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
     const int splits = row_parts.splits;
     const float *const lse_parts = p.partial_lse + row_parts.first;
     const int64 step = row_parts.step;
+    const float own_lse = kMerges && lane == 0 ? p.lse[row] : minus_infinity();  // lane 0 also writes it
+    const float old_lse = kMerges ? __shfl_sync(0xffffffffu, own_lse, 0) : own_lse;
 
     float most = lane < splits ? lse_parts[lane * step] : minus_infinity();  // used after the loads of parts are issued
     float sum = 0.0f;
@@ -2792,10 +2927,11 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
             inverse = end.inverse;
             lse = end.lse;
         } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(most, sum, 1.0f);
+            inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
         }
-        if (own_splits > 0)
+        if constexpr (kPartial)
+            lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
+        else if (own_splits > 0)
             *reinterpret_cast<uint2 *>(o + column * 2) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
         if (p.lse != nullptr && begin + lane == 0)

@@ -1,0 +1,93 @@
+"""fa2_attn.attention_partial, and gradients that are added: results over parts of the keys against those over all."""
+
+import unittest
+
+import device
+import fa2_attn
+import reference
+from device import ExchangeTensor
+
+TOLERANCE = {"fp16": 2e-3, "bf16": 1e-2}
+
+
+def zeros(like):
+    return ExchangeTensor(like.shape, "fp32").set([0.0] * len(like.get()))
+
+
+class Partial(unittest.TestCase):
+    def setUp(self):
+        self.q, self.k, self.v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=17, seq_k=50,
+                                                   kind=ExchangeTensor)
+
+    def parts(self):
+        return [(self.k.part(1, first, last), self.v.part(1, first, last)) for first, last in ((0, 20), (20, 50))]
+
+    def merged(self, **settings):
+        (k, v), (later_k, later_v) = self.parts()
+        out, lse = fa2_attn.attention_partial(self.q, k, v, **settings)
+        again = fa2_attn.attention_partial(self.q, later_k, later_v, out=out, lse=lse, partial="merge")
+        device.synchronize()
+        self.assertIs(again[0], out)
+        self.assertIs(again[1], lse)
+        return out, lse
+
+    def test_numbers(self):
+        out, lse = self.merged()
+        self.assertEqual((out.dtype, out.shape, lse.shape), ("fp32", self.q.shape, (2, 4, 17)))
+        wanted, wanted_lse = reference.attention(self.q, self.k, self.v)
+        self.assertLess(reference.worst(out.get(), wanted), TOLERANCE["fp16"])
+        self.assertLess(reference.worst(lse.get(), wanted_lse), 1e-4)
+
+    def test_sinks_of_one_call(self):
+        sinks = ExchangeTensor((4,), "fp32").set([-1.0, 0.0, 1.0, 2.0])
+        out, lse = self.merged(sinks=sinks)
+        wanted, wanted_lse = reference.attention(self.q, self.k, self.v, sinks=sinks)
+        self.assertLess(reference.worst(out.get(), wanted), TOLERANCE["fp16"])
+        self.assertLess(reference.worst(lse.get(), wanted_lse), 1e-4)
+
+    def test_an_empty_beginning(self):
+        """LSE of -infinity begins a result, whatever out holds; a call without keys changes nothing."""
+        out = ExchangeTensor(self.q.shape, "fp32").set([float("nan")] * len(self.q.get()))
+        lse = ExchangeTensor((2, 4, 17), "fp32").set([-float("inf")] * (2 * 4 * 17))
+        fa2_attn.attention_partial(self.q, self.k, self.v, out=out, lse=lse, partial="merge")
+        fa2_attn.attention_partial(self.q, self.k.part(1, 0, 0), self.v.part(1, 0, 0), out=out, lse=lse, partial="merge")
+        device.synchronize()
+        self.assertLess(reference.worst(out.get(), reference.attention(self.q, self.k, self.v)[0]), TOLERANCE["fp16"])
+
+    def test_gradients(self):
+        out, lse = fa2_attn.attention(self.q, self.k, self.v, return_lse=True)
+        d_out, _, _ = reference.tensors(batch=2, heads_q=4, seq_q=17, seed=2, kind=ExchangeTensor)
+        wanted = reference.gradients(d_out, self.q, self.k, self.v)
+        written = fa2_attn.attention_backward(d_out, self.q, self.k, self.v, out, lse, partial="write")
+        added = [zeros(tensor) for tensor in (self.q, self.k, self.v)]
+        for first, last in ((0, 20), (20, 50)):
+            keys = [tensor.part(1, first, last) for tensor in (self.k, self.v, added[1], added[2])]
+            fa2_attn.attention_backward(d_out, self.q, *keys[:2], out, lse, partial="merge", dq=added[0], dk=keys[2],
+                                   dv=keys[3])
+        device.synchronize()
+        for name, one, sums, values in zip(("dq", "dk", "dv"), written, added, wanted):
+            self.assertEqual(one.dtype, "fp32")
+            self.assertLess(reference.worst(one.get(), values), 0.02, name)
+            self.assertLess(reference.worst(sums.get(), values), 0.02, name)
+
+    def test_problems(self):
+        explained = fa2_attn.explain(heads_q=4, seq_q=64, head_dim=16, partial=2)
+        self.assertIn("partial=2", explained["variant"])
+
+    def test_refusals(self):
+        out, lse = self.merged()
+        half = fa2_attn.attention(self.q, self.k, self.v)
+        for text, given in (("must be \"write\" or \"merge\"", {"partial": "add"}),
+                            ("not both given", {"partial": "merge", "out": out}),
+                            ("out is float16; a partial result is float32", {"out": half, "lse": lse}),
+                            ("lse must be", {"out": out, "lse": out})):
+            with self.assertRaisesRegex(ValueError, text):
+                fa2_attn.attention_partial(self.q, self.k, self.v, **given)
+        with self.assertRaisesRegex(ValueError, "dk is not given: give the float32 tensor"):
+            fa2_attn.attention_backward(half, self.q, self.k, self.v, half, lse, partial="merge", dq=zeros(self.q))
+        with self.assertRaisesRegex(ValueError, "dq is float16; a partial result is float32"):
+            fa2_attn.attention_backward(half, self.q, self.k, self.v, half, lse, partial="write", dq=half)
+
+
+if __name__ == "__main__":
+    unittest.main()
