@@ -278,14 +278,14 @@ static void test_lost_code(void)
     CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
     char *json[] = {"list", "--json", "--db", db, NULL};
     CHECK_EQ(run(fa2i_cmd_list, 4, json), FA2I_EXIT_OK);
-    CHECK_CONTAINS(output, ",\"damaged\":0,\"refuted\":null,\"other_version\":0}");
+    CHECK_CONTAINS(output, ",\"damaged\":0,\"refuted\":null,\"other_version\":0,\"database\":\"");
     run_sql("UPDATE code SET data = zeroblob(length(data))");
     CHECK_EQ(damaged_winners(), 1);
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "source    state    variant");
     CHECK_CONTAINS(output, "measured  damaged  fwd_sm80");
     CHECK_EQ(run(fa2i_cmd_list, 4, json), FA2I_EXIT_OK);
-    CHECK_CONTAINS(output, ",\"damaged\":1,\"refuted\":null,\"other_version\":0}");
+    CHECK_CONTAINS(output, ",\"damaged\":1,\"refuted\":null,\"other_version\":0,\"database\":\"");
     run_sql("DELETE FROM image");
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "source    state    variant");

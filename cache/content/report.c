@@ -2,7 +2,7 @@
  * The views as rows of text, and as JSON. Each connection makes them from fixed text, because the views in the file are
  * for people and may be anything.
  *
- * The json_object() call is made from the view's list of columns. So the objects have the view's columns, and only the
+ * The members of a JSON object are made from the view's list of columns. So objects have the view's columns, and only the
  * views' texts name them.
  */
 #include "cache/content/report.h"
@@ -272,16 +272,22 @@ done:
 
 /* ---- JSON ---- */
 
+/* Adds a member of the object. SQLite's json_object() takes too few arguments for all members. value: an expression. */
+static void add_member(fa2i_text *sql, const char *name, const char *value)
+{
+    fa2i_text_add(sql, " || ',\"%s\":' || json_quote(%s)", name, value);
+}
+
 /* Adds the member that says in which file a row is. */
 static void add_path(fa2i_text *sql, const fa2i_cache *cache)
 {
-    fa2i_text_add(sql, ", 'database', '");
+    fa2i_text_add(sql, " || ',\"database\":' || json_quote('");
     for (const char *c = fa2i_cache_path(cache); *c != '\0'; c++)
         fa2i_text_add(sql, *c == '\'' ? "''" : "%c", *c);
-    fa2i_text_add(sql, "'");
+    fa2i_text_add(sql, "')");
 }
 
-/* Makes "SELECT json_object('device', device, ...)" and the rest of the query. */
+/* Makes "SELECT '{' || '"device":' || json_quote(device) || ..." and the rest of the query. */
 static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
 {
     fa2_status st;
@@ -290,14 +296,14 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
     const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
 
     FA2_TRY(fa2i_sql_row(cache,
-                         "SELECT group_concat(printf('''%q'', fa2_json_value(\"%w\")', name, name), ', ') "
-                         "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
+                         "SELECT group_concat(printf('''\"%w\":'' || json_quote(fa2_json_value(\"%w\"))', name, name), "
+                         "' || '','' || ') FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
-    fa2i_text_add(&sql, "SELECT json_object(%s", (const char *)sqlite3_column_text(stmt, 0));
+    fa2i_text_add(&sql, "SELECT '{' || %s", (const char *)sqlite3_column_text(stmt, 0));
     for (const extra *e = q->extras; e->name != NULL; e++)
-        fa2i_text_add(&sql, ", '%s', %s", e->name, e->sql);
+        add_member(&sql, e->name, e->sql);
     add_path(&sql, cache);
-    fa2i_text_add(&sql, ")");
+    fa2i_text_add(&sql, " || '}'");
     add_query(&sql, q);
     FA2_TRY(fa2i_text_take(&sql, ret_sql));
 done:

@@ -78,8 +78,10 @@ static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe, co
                             int64_t key_tiles, int64_t row_tiles)
 {
     const int64_t group = problem->heads_q / problem->heads_kv;
-    if (recipe->heads > 0)
-        return ceil_div(group, recipe->heads);
+    if (recipe->heads > 0) {
+        const int64_t shares = ceil_div(group, recipe->heads);
+        return shares <= INT32_MAX / key_tiles ? shares : 1; /* else a launch cannot have so many blocks */
+    }
     const int64_t tiles = row_tiles * group;
     int64_t splits = (int64_t)recipe->waves * card->sm_count / key_tiles;
     splits = splits < recipe->max_splits ? splits : recipe->max_splits;

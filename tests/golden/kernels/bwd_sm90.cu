@@ -193,11 +193,12 @@ constexpr bool kDvLate = false;       // dV is started when dS^T is in shared me
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
 constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kDqInOrder = false;      // blocks add to a tile of dQ in a fixed order
-constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr int kDqOrder = 0;          // blocks add to dQ in 0: any order, 1: that of their keys, 2: the reverse
+constexpr bool kDqInOrder = kDqOrder > 0, kLastKeysFirst = kDqOrder == 2;  // see dq_order.cuh
+constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;             // order of tiles of queries (tiles.cuh)
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
+constexpr bool kHeadBlocks = false;      // blocks have some query heads of a group, and add to dK and dV
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
 constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
@@ -209,8 +210,10 @@ constexpr int kClearRows = 8;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kDqWarpgroup = kDqSum == DqSum::group, kDqBulk = kDqSum == DqSum::bulk;
-constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;               // tiles of keys, over several heads, that are interleaved
+constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
+// The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
+constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : kDqInOrder ? 16 : 8;
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
 constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
 constexpr int kGroupKeys = 64;                    // M of wgmma
@@ -428,10 +431,13 @@ template <class Coord> __device__ __forceinline__ void clear_unused_keys(const P
 struct BlockCoord : SequenceCoord {
     int first_key;
     int kv_head, batch;
+    int split;             // with kHeadBlocks, the number of the block among those that share its keys
+    bool last_keys_first;  // with kLastKeysFirst: the order in which blocks add to dQ of this head (dq_order.cuh)
 
     // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many.
-    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block)
+    // the last ones are seen by equally many. splits: with kHeadBlocks, blocks that share a tile of keys. They are
+    // placed as if each had a key head of its own, so that blocks that begin together read the same queries.
+    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1) : last_keys_first(false)
     {
         const unsigned kv_heads = p.heads_q / p.group;
         unsigned tile, batch_head;
@@ -439,16 +445,25 @@ struct BlockCoord : SequenceCoord {
             tile = block % p.k_tiles;
             batch_head = block / p.k_tiles;
         } else {
-            const unsigned batch_heads = kv_heads * batches(p);
+            const unsigned batch_heads = kv_heads * batches(p) * splits;
             // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
-            const unsigned most = kHeavyFirst ? batch_heads : max(8u, kTogether / p.k_tiles);
+            const unsigned most = kHeavyFirst ? batch_heads : max(kLeastHeads, kTogether / p.k_tiles);
             const unsigned first_batch_head = block / (most * p.k_tiles) * most;
             const unsigned together = min(most, batch_heads - first_batch_head);
             tile = block % (most * p.k_tiles) / together;
-            if constexpr (kLastKeysFirst)
-                tile = p.k_tiles - 1 - tile;
             batch_head = first_batch_head + block % (most * p.k_tiles) % together;
+            if constexpr (kLastKeysFirst) {  // but the last heads have the first keys first
+                last_keys_first = batch_heads - first_batch_head > most;
+                tile = last_keys_first ? p.k_tiles - 1 - tile : tile;
+            }
+        }
+        if constexpr (kHeadBlocks) {  // blocks that add to the same keys begin one after the other
+            split = batch_head / (kv_heads * batches(p));
+            batch_head %= kv_heads * batches(p);
+        } else {
+            split = batch_head % splits;
+            batch_head /= splits;
         }
         first_key = tile * kBc;
         kv_head = batch_head % kv_heads;
@@ -861,23 +876,59 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
-// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
-__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+// Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
+__device__ __forceinline__ uint32 blocks_before(const Params &p, const BlockCoord &coord, int query_tile)
 {
-    if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
+    const int key_tile = coord.first_key / kBc;
+    if (coord.last_keys_first) {  // blocks with later keys that some query of the tile sees
         const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
         return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
-    } else {
-        return key_tile;
     }
+    return key_tile;
 }
+
+// The empty policy: blocks add to dQ in any order.
+__device__ __forceinline__ uint32 *turn_counters(const Params &)
+{
+    return nullptr;
+}
+
+__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
+{
+    return 0;
+}
+
+__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
 
 // ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
 
+// The order of the tiles: from the last to the first, or ascending (dq_order.cuh). Policies: one order, or the block's.
+struct OneOrder {
+    __device__ __forceinline__ explicit OneOrder(const BlockCoord &) {}
+
+    static __device__ __forceinline__ bool last_tile_first()
+    {
+        return kLastTileFirst;
+    }
+};
+
+struct BlockOrder {
+    bool ascending;
+
+    __device__ __forceinline__ explicit BlockOrder(const BlockCoord &coord) : ascending(coord.last_keys_first) {}
+
+    __device__ __forceinline__ bool last_tile_first() const
+    {
+        return !ascending;
+    }
+};
+
+using TileOrder = Either<kLastKeysFirst, BlockOrder, OneOrder>::Type;
+
 // The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
-struct TileRange : Tiles {
+struct TileRange : Tiles, TileOrder {
     // p: parameters of the block's sequence.
-    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord) : TileOrder(coord)
     {
         find_tiles(*this, p, coord);
     }
@@ -903,7 +954,7 @@ struct Cursor {
 
     __device__ __forceinline__ void advance(const TileRange &tiles, int end)
     {
-        if constexpr (kLastTileFirst) {
+        if (tiles.last_tile_first()) {
             if (--tile < tiles.first) {
                 tile = end - 1;
                 head++;
@@ -932,7 +983,7 @@ struct WholeRange {
 
     static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
     {
-        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+        return {0, tiles.last_tile_first() ? tiles.end(p) - 1 : tiles.first};
     }
 
     static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
@@ -952,18 +1003,12 @@ template <class Sum> __device__ __forceinline__ void put_part(const Params &, co
 {
 }
 
-// The empty policy: blocks add to dQ in any order.
-__device__ __forceinline__ uint32 *turn_counters(const Params &)
+template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}
+
+__device__ __forceinline__ uint32 *key_ticket(const Params &)
 {
     return nullptr;
 }
-
-__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
-{
-    return 0;
-}
-
-__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
 
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}
@@ -1910,17 +1955,16 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
     start_scores(dp, v_rows, do_smem);
 }
 
-// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kDqInOrder, receives the
-// counter of the tile; seen: its value as lane 0 has read it earlier.
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. seen: with kDqInOrder, the counter of the tile
+// as lane 0 has read it earlier. The producer counts the tile when all warps have given its Q back (bwd_producer.cuh).
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, int64 batch_head,
-                                          const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
-                                          int warp, int lane)
+                                          const DqTile &dq, uint32 seen, int row_group, int col_group, int warp,
+                                          int lane)
 {
     float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
-    if constexpr (kDqInOrder) {
-        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
-        await_turn(counter, seen, blocks_before(p, coord.first_key / kBc, at.tile), lane);
-    }
+    if constexpr (kDqInOrder)
+        await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, seen,
+                   blocks_before(p, coord, at.tile), lane);
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
@@ -1942,7 +1986,6 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Stage stage;
     uint32 score_stage = 0;
     Scores s, dp;
-    uint32 *counter = nullptr;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
     barrier_wait(barriers.k_full(), 0);
@@ -1972,28 +2015,22 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
-        // All warps have added to dQ of the tile before.
-        if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
-            count_up(counter);
         wgmma_wait<1>();  // dV and dQ are there
         pin(dv);
         pin(dq);
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
         if (p.dq != nullptr)
-            add_dq_of(p, coord, at, batch_head, dq, counter, seen, row_group, col_group, warp, lane);
+            add_dq_of(p, coord, at, batch_head, dq, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
         pin(dk);
+        if constexpr (kDqInOrder)
+            __syncwarp();  // all lanes have added to dQ
         if (lane == 0)
             barrier_arrive(barriers.q_empty(stage.index));
         at.advance(tiles, tiles.end(p));
         stage.advance();
         score_stage ^= 1;
-    }
-    if constexpr (kDqInOrder) {
-        named_barrier(1, kWorkers);  // all warps have added to dQ of the last tile, and read their last K and V
-        if (counter != nullptr && threadIdx.x == 0)
-            count_up(counter);
     }
 }
 
@@ -2001,6 +2038,33 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
 __device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
                                                    const Cursor &, int, const Barriers &, int, int)
 {
+}
+
+// ---- blocks that add to sums in a fixed order ------------------------------------------------------------------------
+//
+// A counter counts the blocks that have added to a sum. A block draws a ticket when it begins, and the ticket determines
+// its work. So a block that waits for lower tickets waits for blocks that are running or done.
+
+// Draws the block's ticket and returns it in all threads. counter(): address of the counter, computed by one thread.
+// smem: 4 bytes that are not yet used, and that no TMA load writes, because no thread fences this store.
+template <class Counter> __device__ __forceinline__ uint32 draw_ticket(Counter counter, uint32 smem)
+{
+    if (threadIdx.x == 0)
+        store_shared_4(smem, take_ticket(counter()));
+    __syncthreads();  // the ticket is there
+    const uint32 ticket = __float_as_uint(load_shared_4(smem));
+    __syncthreads();  // and read, before anything else comes into its place
+    return ticket;
+}
+
+// Waits until `before` blocks have added. seen: the counter as lane 0 has read it earlier. No fence is needed: only
+// additions follow, and none is issued before the loop ends.
+__device__ __forceinline__ void await_count(const uint32 *counter, uint32 seen, uint32 before, int lane)
+{
+    if (lane == 0)
+        while (seen < before)
+            seen = load_counter(counter);
+    __syncwarp();  // no lane adds before it is the block's turn
 }
 
 // ---- producer: a thread that loads ----------------------------------------------------------------------------------
@@ -2074,8 +2138,24 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
+    // Waits until all warps have given back the stage of a tile, and have thus added to its dQ, and counts the block
+    // (dq_order.cuh). This thread does it because a fence would hold up the products of a consumer.
+    __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
+    {
+        barrier_wait(barriers.q_empty(stage.index), stage.parity);
+        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
+        if (p.dq != nullptr)
+            count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
+        stage.advance();
+        at.advance(tiles, tiles.end(p));
+    }
+
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
+        constexpr bool kCounts = kDqInOrder && !kByProduct && !kDqWarpgroup;
+        Cursor counted = at;
+        Stage counted_stage;
+        int left = visits;  // tiles that are to be counted
         const int64 batch_heads = int64(batches(p)) * p.heads_q;
         const int64 all_rows = kVarlen ? batch_heads * rows_of_batch_head(p) : batch_heads * p.q_tiles * kBr;
         Stage stage;
@@ -2095,7 +2175,14 @@ struct Loads {
                          p.rows + all_rows, barriers.do_full(i), at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
+            if (kCounts && left - visits >= kStages) {
+                count_tile(tiles, counted, counted_stage);
+                left--;
+            }
         }
+        if constexpr (kCounts)
+            for (; left > 0; left--)
+                count_tile(tiles, counted, counted_stage);
     }
 };
 
@@ -2133,6 +2220,14 @@ __device__ __forceinline__ int visits_of(const Range &range, const Params &p, co
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
 
+// Returns a number that determines the block's work. If blocks wait for others, it is a ticket. smem: see draw_ticket.
+__device__ __forceinline__ unsigned block_number(const Params &p, uint32 smem)
+{
+    if (kHeadBlocks && p.splits > 1)
+        return draw_ticket([&] { return key_ticket(p); }, smem);
+    return kDqInOrder ? block_ticket(p, smem) : blockIdx.x;
+}
+
 // The kernel; kThreads threads.
 __device__ __forceinline__ void backward(const Params &all, const TensorMaps &maps)
 {
@@ -2141,15 +2236,18 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     unsigned block = blockIdx.x;
-    if constexpr (kDqInOrder)
-        block = block_ticket(all, smem + kScoreArea);
-    const BlockCoord coord(all, kSplit ? block / all.splits : block);
-    clear_unused_keys(all, coord);
+    if constexpr (kHeadBlocks || kDqInOrder)
+        block = block_number(all, smem + kScoreArea);
+    const BlockCoord coord(all, kSplit && !kHeadBlocks ? block / all.splits : block, kHeadBlocks ? all.splits : 1);
+    if (!kHeadBlocks || coord.split == 0)
+        clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
     OwnParams p = coord.params(all);
     const TileRange tiles(p, coord);
-    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+    // Computed where it is needed, so that it takes no register in the mainloop.
+    auto split = [&] { return kHeadBlocks ? unsigned(coord.split) : block % p.splits; };
+    const QueryRange range(p, tiles, kSplit ? split() : 0);
     const Cursor begin = range.start(p, tiles);
     const int visits = visits_of(range, p, tiles);
 
@@ -2164,7 +2262,7 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, coord, tiles, begin, visits, barriers, index, block % p.splits);
+        compute_by_product(p, coord, tiles, begin, visits, barriers, index, split());
     } else {
         if constexpr (kDqWarpgroup)
             if (index == kKeyGroups) {
@@ -2178,11 +2276,10 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         Sums dk = {}, dv = {};
         if (visits > 0)
             compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
-        if constexpr (kDqWarpgroup || !kDqInOrder)
-            named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
-            put_part(p, coord, block % p.splits, 0, dk);
-            put_part(p, coord, block % p.splits, 1, dv);
+            put_part(p, coord, split(), 0, dk);
+            put_part(p, coord, split(), 1, dv);
             return;
         }
         const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
@@ -2340,6 +2437,8 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
         p.rows[index] = row_lse<true>(p, batch_head, row);
         p.rows[all_rows + index] = delta;
     }
+    if constexpr (kHeadBlocks)
+        clear_parts<kPrepareThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
     if constexpr (kDqInOrder) {
