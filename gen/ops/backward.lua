@@ -188,7 +188,7 @@ end
 function M.shared_names(v, names)
    names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
    names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
-   names.columns, names.split, names.head_blocks = columns.of(v), v.split > 0, v.split == 2
+   names.columns, names.split, names.split_by = columns.of(v), v.split > 0, v.split
    for _, more in ipairs({features.names(v, "backward"), window.names(v), partial.names(v)}) do
       for key, value in pairs(more) do
          names[key] = value

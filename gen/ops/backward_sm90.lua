@@ -262,6 +262,15 @@ for _, axis in ipairs({
       end,
    },
    {
+      name = "keys", values = {"last", "first"}, quiet = true,
+      when = function(v)
+         if v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0) then
+            return nil, "the order of keys is chosen where blocks add in order under a causal mask"
+         end
+         return true
+      end,
+   },
+   {
       name = "dq", values = {"atomic", "bulk", "group"}, quiet = true,
       when = function(v)
          if v.dq == "atomic" then
@@ -274,15 +283,6 @@ for _, axis in ipairs({
             return nil, "the copy engine adds in no order"
          elseif v.dq == "group" and d_pad(v) > 96 then
             return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
-         end
-         return true
-      end,
-   },
-   {
-      name = "keys", values = {"last", "first"}, quiet = true,
-      when = function(v)
-         if v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0) then
-            return nil, "the order of keys is chosen where blocks add in order under a causal mask"
          end
          return true
       end,

@@ -202,8 +202,9 @@ constexpr int kDqOrder = 0;          // blocks add to dQ in 0: any order, 1: tha
 constexpr bool kDqInOrder = kDqOrder > 0, kLastKeysFirst = kDqOrder == 2;  // see dq_order.cuh
 constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;             // order of tiles of queries (tiles.cuh)
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
-constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
-constexpr bool kHeadBlocks = false;      // blocks have some query heads of a group, and add to dK and dV
+constexpr int kSplitBy = 0;          // 1, 2: several blocks share the queries of a tile of keys
+constexpr bool kSplit = kSplitBy > 0;
+constexpr bool kHeadBlocks = kSplitBy == 2;  // they have some query heads of a group each, and add to dK and dV
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
 constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
