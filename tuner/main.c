@@ -146,8 +146,8 @@ static const fa2i_command commands[] = {
      "  --bench FILE      a file of bench --format json or field-report about the card: adds its\n"
      "                    measured ceilings, and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--with-code] [--db FILE]", "write measurements and winners, without code",
-     "Writes the database as JSON lines; \"-\" is standard output. Code is not among them: import\n"
-     "compiles it, and tuning verifies it there. It replaces an export of that name when the new one\n"
+     "Writes the database as JSON lines; \"-\" is standard output. Without --with-code there is\n"
+     "no code in it: import compiles, and tuning verifies it there. It replaces an export of that name when the new one\n"
      "is complete, but no other file.\n\n"
      "  --with-code       also the code of the kernels that calls take, for your other machines; a new file\n"
      "                    is readable by you alone\n" DB_HELP},

@@ -84,7 +84,7 @@ static fa2_status begin_code(fa2i_import *in, const fa2i_key *kernel, size_t byt
     return code->data != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for %zu bytes of code", bytes);
 }
 
-/* Returns true if a kernel here has code that matches its seal. */
+/* Finds out whether a kernel here has code that matches its seal. */
 static fa2_status find_code(fa2i_import *in, int64_t kernel, bool *ret_has)
 {
     const fa2i_sql_value values[] = {fa2i_sql_int(kernel)};
@@ -143,8 +143,10 @@ static fa2_status add_piece(fa2i_import *in, const fa2i_key *kernel, bool *ret_c
     FA2_TRY(fa2i_members_number(&in->members, "at", 0, CODE_BYTES_MAX, &at));
     FA2_TRY(fa2i_members_number(&in->members, "bytes", 1, CODE_BYTES_MAX, &bytes));
     FA2_TRY(fa2i_members_bytes(&in->members, "hex", piece, sizeof piece, &count));
-    if (at == 0)
+    if (at == 0) {
+        FA2_TRY(fa2i_import_code_end(in));
         FA2_TRY(begin_code(in, kernel, (size_t)bytes));
+    }
     if (code->data == NULL || memcmp(&code->kernel, kernel, sizeof *kernel) != 0 || code->bytes != (size_t)bytes ||
         code->known != (size_t)at || count == 0 || count > code->bytes - code->known)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "the code does not continue that of the line above"));

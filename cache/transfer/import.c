@@ -7,7 +7,7 @@
  *
  * Invariants:
  * - the last line has the number of the rows and the hash of the text above it;
- * - code comes in only if the caller trusts the file, it is this user's own, and no other user can write it (code.h);
+ * - code comes in only if the caller trusts the file, this user or root owns it, and no other user can write it (code.h);
  *   without it an imported kernel has no image until it is compiled here;
  * - existing rows win: rows are inserted or left alone, never replaced;
  * - a verification is read and checked, but not kept: a kernel counts as right only where it was verified;
@@ -20,7 +20,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "cache/database/trust.h"
+#include <unistd.h>
 #include "cache/transfer/code.h"
 #include "runtime/base/alloc.h"
 
@@ -211,6 +211,15 @@ fa2_status fa2i_cache_import_trusted(fa2i_cache *cache, FILE *in, const char *na
     if (fstat(fileno(in), &info) != 0 || !S_ISREG(info.st_mode))
         return fa2i_fail(FA2_E_INVALID, "%s: is no file whose owner could be trusted; write the export into a file",
                          name);
-    const fa2_status st = fa2i_trust_file(name, name, &info);
-    return st == FA2_OK ? import_file(cache, in, name, true, variant, user, ret_counts) : st;
+    if (info.st_uid != geteuid() && info.st_uid != 0)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: user %lu owns it, and its code would run as yours; import it without --trust, or a copy "
+                         "of your own if you trust it",
+                         name, (unsigned long)info.st_uid);
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: others can write it, and its code would run as yours; import it without --trust, or a "
+                         "copy that only you can write if you trust it",
+                         name);
+    return import_file(cache, in, name, true, variant, user, ret_counts);
 }

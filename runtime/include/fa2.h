@@ -56,7 +56,7 @@
  *
  * V, O, dO and dV may have head_dim_v columns instead. The first three dimensions may lie in any order: each has its
  * own stride, in elements. The last dimension is contiguous. Rows are 16-byte aligned: the base pointer is a multiple
- * of 16 bytes, and every stride is a multiple of 8 elements.
+ * of 16 bytes, and every stride is a multiple of 8 elements. K and V in 8 bits have strides of multiples of 16.
  *
  * MASKS are aligned at the bottom right: the last query stands at the last key. Query i stands at key position
  * p = i + seq_k - seq_q. If each sequence has its own length, seq_q and seq_k mean the lengths of that sequence.
@@ -262,7 +262,9 @@ typedef enum fa2_scores {
  *   - Strides of K and V are multiples of 16 elements.
  *   - A scale that is 0 makes the row 0. An infinite or NaN scale of a row makes the queries NaN that see the row, and
  *     may make others NaN that see a key in the same 128 keys. A negative scale is a number like others.
- *   - With fp16, elements of V are at most 65504 in magnitude, and rows of V without an element above 2^-9 lose bits. */
+ *   - With fp16, scales of V are at most 1000 in magnitude (int8), or 250 (fp8), and its elements at most 65504. Rows of
+ *     V without an element above 2^-9 lose bits.
+ *   - sums and scores have no effect beside it. */
 typedef enum fa2_kv {
     FA2_KV_DTYPE = 0, /* dtype, as Q and O */
     FA2_KV_INT8 = 1,
@@ -282,7 +284,7 @@ typedef enum fa2_kv {
  *
  * Backward. dQ, dK and dV are fp32. WRITE writes them, and MERGE adds to them. O and LSE are those over all keys, so
  * that each call computes its share of the gradients. O and dO are of the problem's dtype. Other gradients (dbias,
- * dsinks) are written as always. dsinks is complete in each call.
+ * dsinks) are written as always. dsinks does not depend on the keys of the call: take it from one call.
  *
  * Strides count elements of fp32. They are multiples of 8, and pointers multiples of 16 bytes, as always. */
 typedef enum fa2_partial {
@@ -358,9 +360,9 @@ typedef struct fa2_problem {
 
 /* ---- operands ---- */
 
-/* A tensor on the device. Strides count elements. They are multiples of 8 and not negative. The stride of a dimension
- * of extent 1 may be anything. The rows of a sequence do not overlap. Batches and heads of an input may share memory
- * (stride 0). The last element lies below address 2^60. */
+/* A tensor on the device. Strides count elements. They are multiples of 8 (16 for K and V in 8 bits) and not negative.
+ * The stride of a dimension of extent 1 may be anything. The rows of a sequence do not overlap. Batches and heads of an
+ * input may share memory (stride 0). The last element lies below address 2^60. */
 typedef struct fa2_tensor {
     void *data; /* device pointer, 16-byte aligned */
     int64_t stride_batch;
@@ -464,8 +466,8 @@ typedef struct fa2_rotary_tables {
 typedef struct fa2_forward_args {
     size_t struct_bytes; /* sizeof(fa2_forward_args) */
     fa2_tensor q, k, v;  /* read. Elements of V are below 2^60 in magnitude, else O may be infinite or NaN */
-    fa2_tensor o;        /* written */
-    float *lse;          /* written, [batch, heads_q, seq_q]. NULL: not wanted */
+    fa2_tensor o;        /* written; with FA2_PARTIAL_MERGE also read */
+    float *lse;          /* as o, [batch, heads_q, seq_q]. NULL: not wanted, except with FA2_PARTIAL_MERGE */
     float softmax_scale; /* > 0, at most 2e38. 0: 1 / sqrt(head_dim). Scores, scaled and with all that is added, should
                           * lie between -524288 and 524288: others are not told apart */
     void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned. NULL if that is 0 */
@@ -556,7 +558,7 @@ typedef struct fa2_backward_args {
     fa2_tensor q, k, v;    /* read, as in forward */
     fa2_tensor o;          /* read, what forward wrote */
     fa2_tensor d_o;        /* read: dO */
-    fa2_tensor dq, dk, dv; /* written */
+    fa2_tensor dq, dk, dv; /* written; with FA2_PARTIAL_MERGE also read */
     const float *lse;      /* read, what forward wrote: [batch, heads_q, seq_q] */
     float softmax_scale;   /* as in forward: > 0, at most 2e38. 0: 1 / sqrt(head_dim) */
     void *workspace;       /* fa2_workspace_size bytes, 256-byte aligned. NULL if that is 0 */
@@ -586,8 +588,8 @@ typedef struct fa2_backward_args {
 
 /* How much a line of the log matters. No line is an error of a call. */
 typedef enum fa2_log_level {
-    FA2_LOG_ERROR = 1,   /* Something is broken: a database that cannot be used, code that is damaged or refused. */
-    FA2_LOG_WARNING = 2, /* Calls may be slower than necessary: nothing is tuned, or a compiler is too old. */
+    FA2_LOG_ERROR = 1,   /* Something is broken: a database that cannot be used, code that cannot be stored. */
+    FA2_LOG_WARNING = 2, /* Calls may be slower than necessary: nothing is tuned, a record or its code is passed over. */
     FA2_LOG_INFO = 3,    /* Other events: a database was replaced, a lost kernel was compiled again. */
     FA2_LOG_DEBUG = 4    /* Each problem that is prepared: its kernel, by which rule, after how many microseconds. */
 } fa2_log_level;

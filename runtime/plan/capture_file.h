@@ -2,7 +2,7 @@
  * The file of a capture: counts of problems, as texts, and adding them to a file that other processes write to as well.
  *
  * A line is "calls,batch,...": the count, and then a row of a shape file with all fields of problem.def in their order.
- * Beside it lies FILE.counters, with lines "calls_exact,12": the counters of all contexts, added up.
+ * Beside it lies FILE.counters, with lines "12,calls_exact": the counters of all contexts, added up.
  *
  * Not thread-safe. Processes exclude each other by a lock.
  */

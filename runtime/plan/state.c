@@ -27,8 +27,8 @@ static void send(const fa2i_planner *planner, fa2_log_level level, const char *m
 void fa2i_planner_hear(void *user, const char *message)
 {
     const fa2i_planner *planner = user;
-    if (is_heard(planner, FA2_LOG_ERROR))
-        send(planner, FA2_LOG_ERROR, message);
+    if (is_heard(planner, FA2_LOG_WARNING))
+        send(planner, FA2_LOG_WARNING, message);
 }
 
 void fa2i_planner_log(const fa2i_planner *planner, fa2_log_level level, const char *format, ...)
@@ -74,14 +74,14 @@ void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const 
     if (planner->predicts)
         return;
     if (!slot->told)
-        fa2i_planner_log(planner, FA2_LOG_ERROR, "%s is passed over: %s", what, fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_WARNING, "%s is passed over: %s", what, fa2_last_message());
     slot->told = true;
 }
 
 void fa2i_planner_unreadable(const fa2i_planner *planner, fa2i_class *of)
 {
     if (!of->told_unreadable)
-        fa2i_planner_log(planner, FA2_LOG_ERROR, "the database is passed over: %s", fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_WARNING, "the database is passed over: %s", fa2_last_message());
     of->told_unreadable = true;
 }
 

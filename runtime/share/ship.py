@@ -51,7 +51,7 @@ def is_kept(row, best, slower):
     """Returns true if a row is worth keeping for its own content."""
     if row["type"] == "measurement":
         return is_time(row) and row["median_us"] <= slower * best[row["problem"]]
-    return row["type"] != "verification"
+    return row["type"] not in ("verification", "code")
 
 
 def read(path):
@@ -79,7 +79,7 @@ def card_of(rows):
         sys.exit("ship.py: the times are of a software device")
     cards = [row for row in rows if row["type"] == "device" and row["real"]]
     if len(cards) != 1:
-        sys.exit(f"ship.py: the file is of {len(cards)} cards: name one of one card")
+        sys.exit(f"ship.py: the file has {len(cards)} cards; give a file of one card")
     return cards[0]
 
 

@@ -9,9 +9,9 @@
 // head after the other. It writes its partial dK and dV to the workspace, in the order of its fragments. A later kernel
 // sums the parts in the order of the blocks (combine.cuh).
 //
-// With kHeadBlocks, a block has some query heads of the group. All blocks add to one part, in the order of their heads,
-// so that dK and dV are the same bits at each launch. If a mask hides tiles, blocks that walk all heads drift apart, because those of later keys have
-// fewer tiles of each head. Then most of Q, dO and dQ no longer comes from the L2 cache.
+// With kHeadBlocks, a block has some whole query heads of the group. All blocks add to one part, in the order of their
+// heads. So dK and dV are the same bits at each launch. This is for masks: blocks of later keys have fewer tiles of each
+// head. If blocks walked all heads, they would drift apart, and L2 would no longer hold most of Q, dO and dQ.
 
 struct SplitRange {
     Cursor begin, end;
@@ -20,10 +20,20 @@ struct SplitRange {
     __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
     {
         const int count = max(tiles.end(p) - tiles.first, 0);
-        const int64 all = int64(count) * p.group;
-        begin = cursor(p, tiles, count, int(all * split / p.splits));
-        end = cursor(p, tiles, count, int(all * (split + 1) / p.splits));
-        visits = int(all * (split + 1) / p.splits) - int(all * split / p.splits);
+        const int first = first_of(p, count, split), last = first_of(p, count, split + 1);
+        begin = cursor(p, tiles, count, first);
+        end = cursor(p, tiles, count, last);
+        visits = last - first;
+    }
+
+    // Number of the first tile of a part. With kHeadBlocks a part has whole heads, because blocks of different parts may
+    // process tiles in different orders (coord.cuh).
+    static __device__ __forceinline__ int first_of(const Params &p, int count, int split)
+    {
+        if constexpr (kHeadBlocks)
+            return int(int64(p.group) * split / p.splits) * count;
+        else
+            return int(int64(count) * p.group * split / p.splits);
     }
 
     static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)

@@ -12,9 +12,9 @@
 // bytes of the odd ones. So of each 16 columns of O, the first n8 tile has the even ones and the second the odd ones,
 // until finish_output puts them in order. The scale of a key multiplies its column of P.
 //
-// In fp16, P is at most 2^kLazyRescale = 16. If |V| is at most 65504, scales are at most 516, or 147 with e4m3 numbers.
-// So kScaleFactor times their product is finite. It keeps bits of small scales. finish_output removes this factor, and
-// that of the bytes.
+// In fp16, P is at most 2^kLazyRescale = 16, and scales are at most 1000, or 250 with e4m3 numbers (fa2.h). So
+// kScaleFactor times their product is finite. This factor keeps bits of small scales. finish_output removes it, and the
+// factor of the bytes.
 constexpr float kScaleFactor = kBf16 ? 1.0f : kFp8 ? 16.0f : 4.0f;
 constexpr float kOutputFactor = kByteFactor / kScaleFactor;
 

@@ -86,14 +86,14 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
                 give_registers<kDqRegisters>();
                 if (visits > 0 && p.dq != nullptr)
                     compute_dq_alone(p, coord, tiles, begin, visits, barriers);
-                named_barrier_arrive(1, kWorkers);  // its warps have read their last K
+                named_barrier_arrive(3, kWorkers);  // its warps have read their last K; clear_rows may use barrier 1
                 return;
             }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)
             compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
-        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        named_barrier(3, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
             put_part(p, coord, split(), 0, dk);
             put_part(p, coord, split(), 1, dv);

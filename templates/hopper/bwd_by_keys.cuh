@@ -119,9 +119,3 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         score_stage ^= 1;
     }
 }
-
-// Kernels that divide the products have this function (bwd_by_product.cuh).
-__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
-                                                   const Cursor &, int, const Barriers &, int, int)
-{
-}

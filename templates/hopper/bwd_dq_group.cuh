@@ -131,9 +131,3 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
         stage.advance();
     }
 }
-
-// Kernels that divide the products have this function (bwd_by_product.cuh).
-__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
-                                                   const Cursor &, int, const Barriers &, int, int)
-{
-}

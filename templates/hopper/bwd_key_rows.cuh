@@ -9,8 +9,8 @@
 //
 // The loops of bwd_dq_group.cuh and bwd_dq_bulk.cuh consist of these steps; bwd_by_keys.cuh has some of its own.
 //
-// A warp's accesses to shared memory and to mbarriers wait behind all wgmma that it has issued, until the tensor cores
-// have taken these. So what a step needs from there is read before its products are started.
+// If a warp has issued wgmma, its accesses to shared memory and to mbarriers wait until the tensor cores have taken
+// these. So each step reads what it needs from there before its products are started.
 
 // Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
@@ -25,14 +25,7 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
     }
 }
 
-// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
-__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
-{
-    __syncwarp();
-    barrier_arrive_by(lane, barrier);
-}
-
-// Keeps a value in its register. Else the compiler reads the thread's number anew in the loop, which waits, too.
+// Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read waits.
 __device__ __forceinline__ void keep(int &x)
 {
     asm volatile("" : "+r"(x));
@@ -81,4 +74,10 @@ __device__ __forceinline__ void put_ds(const Fragments &ds, const Barriers &barr
     store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
     fence_products();
     hand_over(barriers.ds_full(stage.index), lane);
+}
+
+// The empty policy: these kernels do not divide the products (bwd_by_product.cuh).
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
+                                                   const Cursor &, int, const Barriers &, int, int)
+{
 }

@@ -75,11 +75,10 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
-    // Waits until all warps have given back the stage of a tile, and have thus added to its dQ, and counts the block
-    // (dq_order.cuh). This thread does it because a fence would hold up the products of a consumer.
+    // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh). This
+    // thread does it because a fence would hold up the products of a consumer.
     __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
     {
-        barrier_wait(barriers.q_empty(stage.index), stage.parity);
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
         if (p.dq != nullptr)
             count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
@@ -112,13 +111,15 @@ struct Loads {
                          p.rows + all_rows, barriers.do_full(i), at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
-            if (kCounts && left - visits >= kStages) {
+            if (kCounts && left - visits >= kStages) {  // the tile that was in this stage: see q_empty above
                 count_tile(tiles, counted, counted_stage);
                 left--;
             }
         }
         if constexpr (kCounts)
-            for (; left > 0; left--)
+            for (; left > 0; left--) {
+                barrier_wait(barriers.q_empty(counted_stage.index), counted_stage.parity);
                 count_tile(tiles, counted, counted_stage);
+            }
     }
 };

@@ -225,7 +225,7 @@ static const bug bugs[] = {
      "bwd_by_keys.cuh"},
     {"a removed wait for dV", "h200", BY_KEYS, "wgmma_wait<1>();  // dV and dQ are there", "", 1, KEYS,
      "early: no wgmma.wait_group", ".cu.in"},
-    {"K and V written over", "h200", BY_KEYS, "named_barrier(1, kWorkers);  // every warp has read its", ";  //", 1,
+    {"K and V written over", "h200", BY_KEYS, "named_barrier(3, kWorkers);  // every warp has read its", ";  //", 1,
      KEYS, "race: it reads shared memory", "wgmma_lists.cu.in"},
     {"turns by the number of a block, wgmma", "h200", BY_KEYS, "block_ticket(p, smem)", "blockIdx.x", 1,
      KEYS ",deterministic=1", "timeout", "turns.cuh"},

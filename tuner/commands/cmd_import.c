@@ -1,8 +1,8 @@
 /*
  * fa2-tune import: reads an export, then compiles the winners' kernels if that is possible here.
  *
- * Code in an export is taken only with --trust. A variant that this generator does not know is skipped, with its results. A variant that
- * does not compile here stays without code, and the runtime treats it as not tuned.
+ * Code in an export is taken only with --trust. A variant that this generator does not know is skipped, with its
+ * results. A variant that does not compile here stays without code, and the runtime treats it as not tuned.
  */
 #include <stdio.h>
 #include "cache/content/report.h"

@@ -30,8 +30,9 @@ A *problem* is a dict of everything that decides which kernel is the best one:
     rotary, rotary_dim         "halves", "interleaved" or "none" (default), and the rotated columns: a multiple of 16
                                up to 256 (default head_dim)
     sums                       "fast" permits fp16 sums of the softmax times v; "fp32" (default)
-    partial                    1: out, or the gradients, are float32; 2: and merged with what is there
     scores                     "int8" permits 8-bit integers in q k^T; "exact" (default)
+    kv                         "int8" or "fp8" if k and v are in 8 bits, with scales; "dtype" (default)
+    partial                    1: out, or the gradients, are float32; 2: and merged with what is there
 
 All other defaults are 0.
 """

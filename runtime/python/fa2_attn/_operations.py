@@ -197,9 +197,10 @@ def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tenso
 
 
 def _cast(*tensors: Any) -> List[Any]:
-    """Returns the tensors in autocast's type. None and integers, which a cache in 8 bits is, stay as they are."""
+    """Returns the tensors in autocast's type. None, integers, and K and V in 8 bits stay as they are."""
     wanted = torch.get_autocast_dtype("cuda")
-    return [tensor.to(wanted) if tensor is not None and tensor.is_floating_point() else tensor for tensor in tensors]
+    return [tensor.to(wanted) if tensor is not None and tensor.is_floating_point() and tensor.element_size() > 1
+            else tensor for tensor in tensors]
 
 
 def _below_autocast() -> Any:

@@ -66,9 +66,9 @@ _OPERATIONS = {name: getattr(_Recorder, name)
 
 
 def problems_of(model: Callable[..., Any], inputs: Any, backward: bool) -> List[Tuple[int, Problem]]:
-    """Returns the problems that the model calls, each once, with the number of their device, in the order of the calls."""
+    """Returns the problems that the model calls, each once, in the order of the calls, with their devices' numbers."""
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
-    arguments = () if keywords else tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)
+    arguments = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)
     with torch.set_grad_enabled(backward), _Recorder() as recorder:
         results = model(*arguments, **keywords)
         if backward:

@@ -1,14 +1,15 @@
 """Attention over sequences that several GPUs share, on torch.distributed.
 
     import fa2_attn.distributed
-    q, k, v = (fa2_attn.distributed.shard(tensor, layout="zigzag") for tensor in (q, k, v))      # own rows of [B, S, H, D]
-    out = fa2_attn.distributed.attention(q, k, v, causal=True, layout="zigzag")                  # own rows of out
+    q, k, v = (fa2_attn.distributed.shard(tensor, layout="zigzag") for tensor in (q, k, v))    # own rows of [B, S, H, D]
+    out = fa2_attn.distributed.attention(q, k, v, causal=True, layout="zigzag")                # own rows of out
 
 Each rank has some rows of each sequence, by its layout. positions() says which. Keys travel, queries stay. Results over
-the keys of one rank are float32 until all are merged, and so are gradients. So the error is that of one call.
+the keys of one rank are float32 until all are merged, and so are gradients. So the error is about that of one call.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+import weakref
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 from ._frameworks import need
 
@@ -171,10 +172,8 @@ class _Pair:
 # ---- the ring ----
 
 
-class _Rows:
-    """out or gradients of all own rows, with the LSE of either all of them or the second half, which is contiguous.
-
-    Zigzag's later steps have the second half of the queries only.
+class _Lse:
+    """The LSE of the own rows. Zigzag's later steps use a contiguous copy of its second half; finish puts it back.
     """
 
     def __init__(self, lse: Tensor) -> None:
@@ -209,7 +208,7 @@ def _ring_forward(q: Tensor, k: Tensor, v: Tensor, call: "_Call") -> Tuple[Tenso
         if out is None or rows is None:  # step 0: the own keys, which always meet
             made: Tuple[Tensor, Tensor] = _native.attention_partial(q, keys, values, causal=call.causal,
                                                                     sinks=call.sinks, **call.settings)
-            out, rows = made[0], _Rows(made[1])
+            out, rows = made[0], _Lse(made[1])
         elif meets is not None:
             _native.attention_partial(q[:, meets.queries], keys[:, meets.keys], values[:, meets.keys],
                                       causal=meets.causal, out=out[:, meets.queries], lse=rows.lse(meets.queries),
@@ -229,7 +228,7 @@ def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     ring = _Ring(call.group)
     here, spare = _Pair.of(k, v), _Pair.like(k, v)
     own = _Pair.like(k, v, torch.float32)
-    rows = _Rows(lse)
+    rows = _Lse(lse)
     dq: Optional[Tensor] = None
     d_sinks: Tuple[Tensor, ...] = ()
     travelling: Optional[_Passing] = None
@@ -369,7 +368,7 @@ def _choose(schedule: str, layout: str, causal: bool, by_position: Dict[str, Any
     if schedule != "auto":
         return schedule, f"schedule={schedule!r} was asked for"
     if by_position:
-        return "gather", f"{' and '.join(by_position)} needs positions, which only gathered keys have"
+        return "gather", f"positions are needed for {' and '.join(by_position)}, and only gathered keys have them"
     if layout == "striped" and causal:
         return "ring", "causal attention of striped rows has a ring only"
     if keys <= _SHORT:
@@ -384,25 +383,25 @@ def _describe(q: Any, k: Any, v: Any, call: _Call) -> str:
         return f"{list(tensor.shape)} {str(tensor.dtype).replace('torch.', '')}"
 
     return (f"q {of(q)}, k {of(k)}, v {of(v)}, layout {call.layout!r}, schedule {call.schedule!r}, causal {call.causal}, "
-            f"sinks {call.sinks is not None}, deterministic {call.deterministic}, " + ", ".join(
+            f"sinks {of(call.sinks)}, deterministic {call.deterministic}, " + ", ".join(
                 f"{name} {of(value) if isinstance(value, Tensor) else value}"
                 for name, value in sorted({**call.by_position, **call.settings}.items()) if name != "context"))
 
 
-_agreed: Dict[Tuple[int, str], None] = {}
+_agreed: Any = weakref.WeakKeyDictionary()  # of each group, what its ranks agree on
 
 
 def _agree(mine: str, group: Optional[dist.ProcessGroup]) -> None:
     """Raises ValueError on every rank if the ranks' calls differ. Asks the others once for each kind of call."""
-    key = (id(group), mine)
-    if key in _agreed:
+    known: Set[str] = _agreed.setdefault(dist.group.WORLD if group is None else group, set())
+    if mine in known:
         return
     theirs: List[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(theirs, mine, group=group)
     for rank, other in enumerate(theirs):
         if other != theirs[0]:
             raise ValueError(f"the ranks' calls differ: rank 0 has {theirs[0]}; rank {rank} has {other}")
-    _agreed[key] = None
+    known.add(mine)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, call: _Call) -> None:
@@ -410,6 +409,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor, call: _Call) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor) or tensor.dim() != 4:
             raise ValueError(f"{name} must be a tensor [B, S, H, D], this rank's rows of the sequence")
+    if not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"q is {q.dtype}, k {k.dtype} and v {v.dtype}; they must be of one type")
     if call.layout not in LAYOUTS:
         raise ValueError(f"layout is {call.layout!r}; it must be one of {', '.join(LAYOUTS)}")
     if call.schedule not in SCHEDULES:
@@ -436,7 +437,7 @@ _BACKWARD = {"ring": _ring_backward, "gather": _gather_backward}
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Optional[Tensor], call: _Call) -> Any:
-        q, k, v = (_rows(tensor.detach()) for tensor in (q, k, v))
+        q, k, v = (_readable(tensor.detach()) for tensor in (q, k, v))
         out, lse = _FORWARD[call.schedule](q, k, v, call)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.call = call
@@ -444,6 +445,7 @@ class _Attention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, _: Any) -> Any:
         call: _Call = ctx.call
         q, k, v, out, lse = ctx.saved_tensors
@@ -452,7 +454,7 @@ class _Attention(torch.autograd.Function):
         return (*gradients[:3], d_sinks, None)
 
 
-def _rows(tensor: Tensor) -> Tensor:
+def _readable(tensor: Tensor) -> Tensor:
     """Returns a tensor that kernels can read: D contiguous, rows at multiples of 16 bytes."""
     steps = [stride for stride, extent in zip(tensor.stride()[:-1], tensor.shape) if extent > 1]
     ready = tensor.stride(-1) == 1 and tensor.data_ptr() % 16 == 0 and all(step % 8 == 0 and step for step in steps)

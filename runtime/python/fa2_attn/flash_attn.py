@@ -271,7 +271,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     rotary_interleaved: True rotates columns (0, 1), (2, 3), ...; False rotates (0, R / 2), (1, R / 2 + 1), ...
     num_splits: ignored, because the chosen kernel decides how the keys are divided.
     k_scale, v_scale: float32 [B, Sc, Hkv], or the same with a size of 1 where scales are shared; in pages as k_cache.
-    The caches are then int8, and a row counts as k_cache * k_scale. (flash-attn has no such arguments.)
+    The caches are then int8 or float8_e4m3fn, and a row counts as k_cache * k_scale. (flash-attn has no such arguments.)
     Returns out [B, Sq, H, D]. With return_softmax_lse: (out, lse [B, H, Sq]).
 
     The attention kernel also writes and rotates the new keys. Tables of another type raise an error; they are not
@@ -303,8 +303,8 @@ def _decode(q: Tensor, given: Tuple[Tensor, Tensor], new: Any, angles: Any, used
             raise ValueError(f"the cache has room for {room} keys; {used} and {count} are more")
         if table is None and end < room:  # without seqused_k, new keys are the last keys of k_cache
             k_cache, v_cache = k_cache[:, :end], v_cache[:, :end]
-            lengths = {name: value[:, :end] if name.endswith("_scale") and value is not None and value.shape[1] > 1 else value
-                       for name, value in lengths.items()}
+            lengths = {name: value if not name.endswith("_scale") or value is None or value.shape[1] == 1
+                       else value[:, :end] for name, value in lengths.items()}
         elif end < room or (table is not None and rows):
             used = torch.full((q.shape[0],), end - count, dtype=torch.int32, device=q.device)
     if isinstance(used, Tensor):

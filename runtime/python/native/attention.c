@@ -65,11 +65,15 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o, const
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Writes the results of an empty call. Merging an empty result changes nothing. */
+/* Writes the results of an empty call. Merging an empty result changes nothing, unless there are sinks. */
 static bool answer(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
-    if (call->partial == FA2_PARTIAL_MERGE)
+    if (call->partial == FA2_PARTIAL_MERGE && features->of[FA2I_OPERAND_sinks].object == NULL)
         return true;
+    if (call->partial == FA2_PARTIAL_MERGE) {
+        PyErr_SetString(PyExc_ValueError, "k has no rows: with partial=\"merge\", give sinks to a call that has keys");
+        return false;
+    }
     return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], &features->of[FA2I_OPERAND_sinks], stream);
 }
 
