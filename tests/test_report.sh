@@ -216,16 +216,17 @@ fi
 
 # ---- winners that no call takes as they are, in the words of list ----
 if command -v sqlite3 >/dev/null; then
-    # The first have lost their code; one is of another version, one was refuted, one failed.
+    # The first have lost their code, and the others' is damaged. One is of another version, and failed; one of the
+    # damaged ones was refuted.
     cp few.db marked.db
     sqlite3 marked.db "insert into code (id, hash, data) values (1, zeroblob(32), x'00');
         insert into image (kernel, seal, code) select distinct kernel, zeroblob(32), 1 from winner where problem > 4;
         update kernel set recipe = replace(recipe, 'abi=', 'abi=9')
             where id = (select kernel from winner where problem = 2);
-        insert into verification select device, kernel, 'wrong', 9, '', '2026-11-21T17:45:00Z'
-            from winner where problem = 3;
-        update measurement set outcome = 'hang' where problem = 5
-            and kernel = (select kernel from winner where problem = 5)"
+        insert into verification select device, kernel, 'wrong', 9, '', '2026-11-21T17:45:00Z' from winner
+            where problem > 4 and kernel <> (select kernel from winner where problem = 2) order by problem limit 1;
+        update measurement set outcome = 'hang' where problem = 2
+            and kernel = (select kernel from winner where problem = 2)"
     run 0 list --db marked.db --json
     cp out list.json
     run 0 report --db marked.db --html marked.html --markdown marked.md
