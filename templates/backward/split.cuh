@@ -20,20 +20,13 @@ struct SplitRange {
     __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
     {
         const int count = max(tiles.end(p) - tiles.first, 0);
-        const int first = first_of(p, count, split), last = first_of(p, count, split + 1);
-        begin = cursor(p, tiles, count, first);
-        end = cursor(p, tiles, count, last);
-        visits = last - first;
-    }
-
-    // Number of the first tile of a part. With kHeadBlocks a part has whole heads, because blocks of different parts may
-    // process tiles in different orders (coord.cuh).
-    static __device__ __forceinline__ int first_of(const Params &p, int count, int split)
-    {
-        if constexpr (kHeadBlocks)
-            return int(int64(p.group) * split / p.splits) * count;
-        else
-            return int(int64(count) * p.group * split / p.splits);
+        // With kHeadBlocks a part has whole heads, because blocks of different parts may process tiles in different
+        // orders (coord.cuh). So parts are counted in heads, and else in tiles.
+        const int unit = kHeadBlocks ? count : 1;
+        const int64 all = kHeadBlocks ? int64(p.group) : int64(count) * p.group;
+        begin = cursor(p, tiles, count, int(all * split / p.splits) * unit);
+        end = cursor(p, tiles, count, int(all * (split + 1) / p.splits) * unit);
+        visits = (int(all * (split + 1) / p.splits) - int(all * split / p.splits)) * unit;
     }
 
     static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)

@@ -78,10 +78,3 @@ struct Barriers {
         barrier_init_fence();
     }
 };
-
-// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
-__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
-{
-    __syncwarp();
-    barrier_arrive_by(lane, barrier);
-}

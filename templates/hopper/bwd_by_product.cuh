@@ -31,6 +31,14 @@
 // around them would take registers, which spill.
 constexpr int kDvGroup = 0, kDkGroup = 1, kDqGroup = 2;
 
+// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
+__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
+{
+    __syncwarp();
+    if (lane == 0)
+        barrier_arrive(barrier);
+}
+
 // Address of this lane's part of P^T in the stage; 16 keys per warp.
 __device__ __forceinline__ uint32 p_place(uint32 smem, int warp, int lane)
 {

@@ -25,6 +25,13 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
     }
 }
 
+// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
+__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
+{
+    __syncwarp();
+    barrier_arrive_by(lane, barrier);
+}
+
 // Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read waits.
 __device__ __forceinline__ void keep(int &x)
 {

@@ -443,8 +443,7 @@ struct BlockCoord : SequenceCoord {
             split = batch_head / (kv_heads * batches(p));
             batch_head %= kv_heads * batches(p);
         } else {
-            split = batch_head % splits;
-            batch_head /= splits;
+            split = 0;
         }
         first_key = tile * kBc;
         kv_head = batch_head % kv_heads;

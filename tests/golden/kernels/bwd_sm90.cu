@@ -463,8 +463,7 @@ struct BlockCoord : SequenceCoord {
             split = batch_head / (kv_heads * batches(p));
             batch_head %= kv_heads * batches(p);
         } else {
-            split = batch_head % splits;
-            batch_head /= splits;
+            split = 0;
         }
         first_key = tile * kBc;
         kv_head = batch_head % kv_heads;
@@ -1837,8 +1836,8 @@ using Stage = StageOf<kStages>;
 //
 // The loops of bwd_dq_group.cuh and bwd_dq_bulk.cuh consist of these steps; bwd_by_keys.cuh has some of its own.
 //
-// A warp's accesses to shared memory and to mbarriers wait behind all wgmma that it has issued, until the tensor cores
-// have taken these. So what a step needs from there is read before its products are started.
+// If a warp has issued wgmma, its accesses to shared memory and to mbarriers wait until the tensor cores have taken
+// these. So each step reads what it needs from there before its products are started.
 
 // Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
@@ -1860,7 +1859,7 @@ __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
     barrier_arrive_by(lane, barrier);
 }
 
-// Keeps a value in its register. Else the compiler reads the thread's number anew in the loop, which waits, too.
+// Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read waits.
 __device__ __forceinline__ void keep(int &x)
 {
     asm volatile("" : "+r"(x));
@@ -1909,6 +1908,12 @@ __device__ __forceinline__ void put_ds(const Fragments &ds, const Barriers &barr
     store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
     fence_products();
     hand_over(barriers.ds_full(stage.index), lane);
+}
+
+// The empty policy: these kernels do not divide the products (bwd_by_product.cuh).
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
+                                                   const Cursor &, int, const Barriers &, int, int)
+{
 }
 
 // The empty policy: no warpgroup computes dQ alone (bwd_dq_group.cuh), or it is one of those that divide the products.
@@ -2035,12 +2040,6 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     }
 }
 
-// Kernels that divide the products have this function (bwd_by_product.cuh).
-__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
-                                                   const Cursor &, int, const Barriers &, int, int)
-{
-}
-
 // ---- blocks that add to sums in a fixed order ------------------------------------------------------------------------
 //
 // A counter counts the blocks that have added to a sum. A block draws a ticket when it begins, and the ticket determines
@@ -2139,11 +2138,10 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
-    // Waits until all warps have given back the stage of a tile, and have thus added to its dQ, and counts the block
-    // (dq_order.cuh). This thread does it because a fence would hold up the products of a consumer.
+    // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh). This
+    // thread does it because a fence would hold up the products of a consumer.
     __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
     {
-        barrier_wait(barriers.q_empty(stage.index), stage.parity);
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
         if (p.dq != nullptr)
             count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
@@ -2176,14 +2174,16 @@ struct Loads {
                          p.rows + all_rows, barriers.do_full(i), at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
-            if (kCounts && left - visits >= kStages) {
+            if (kCounts && left - visits >= kStages) {  // the tile that was in this stage: see q_empty above
                 count_tile(tiles, counted, counted_stage);
                 left--;
             }
         }
         if constexpr (kCounts)
-            for (; left > 0; left--)
+            for (; left > 0; left--) {
+                barrier_wait(barriers.q_empty(counted_stage.index), counted_stage.parity);
                 count_tile(tiles, counted, counted_stage);
+            }
     }
 };
 
@@ -2270,14 +2270,14 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
                 give_registers<kDqRegisters>();
                 if (visits > 0 && p.dq != nullptr)
                     compute_dq_alone(p, coord, tiles, begin, visits, barriers);
-                named_barrier_arrive(1, kWorkers);  // its warps have read their last K
+                named_barrier_arrive(3, kWorkers);  // its warps have read their last K; clear_rows may use barrier 1
                 return;
             }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)
             compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
-        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        named_barrier(3, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
             put_part(p, coord, split(), 0, dk);
             put_part(p, coord, split(), 1, dv);
