@@ -92,9 +92,13 @@ fa2_kv fa2py_kv_of(const fa2py_operand *rows)
 }
 
 /* What the type of a tensor must be. */
-typedef enum elem { ELEM_OF_Q, ELEM_SCALED, ELEM_FP32 } elem; /* q's; 8 bits, whose rows have scales; float32 */
+typedef enum elem_kind {
+    ELEM_OF_Q,
+    ELEM_SCALED,
+    ELEM_FP32
+} elem_kind; /* q's; 8 bits, whose rows have scales; float32 */
 
-static bool check_type(const fa2py_operand *operand, const dl_tensor *q, elem elem)
+static bool check_type(const fa2py_operand *operand, const dl_tensor *q, elem_kind elem)
 {
     const dl_dtype is = operand->view.tensor.dtype, wanted = elem == ELEM_FP32 ? (dl_dtype){DL_FLOAT, 32, 1} : q->dtype;
     const bool is_in_8 = fa2py_kv_of(operand) != FA2_KV_DTYPE;
@@ -113,7 +117,7 @@ static bool check_type(const fa2py_operand *operand, const dl_tensor *q, elem el
 }
 
 /* Checks a tensor that has its rank. */
-static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q, elem elem)
+static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q, elem_kind elem)
 {
     const dl_tensor *tensor = &operand->view.tensor;
     if (!check_place(operand->name, tensor, q) || !check_type(operand, q, elem))
