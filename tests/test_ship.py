@@ -57,7 +57,7 @@ class Ship(unittest.TestCase):
         self.assertNotEqual(other, device)
         modelled = [line.replace('"modelled":0', '"modelled":1') for line in lines]
         for text, words in ((self.known.replace("fwd_", "fwe_", 1), "was changed"), ("\n".join(lines) + "\n", "was cut"),
-                            ("{}\n", "is no export"), ("", "is no export"), (sealed([lines[0], other, *lines[1:]]), "of 2 cards"),
+                            ("{}\n", "is no export"), ("", "is no export"), (sealed([lines[0], other, *lines[1:]]), "has 2 cards; give a file of one card"),
                             (sealed(modelled), "of a software device"),
                             (sealed([line for line in lines if '"type":"measurement"' not in line]), "has no times")):
             report = self.folder / "mine.jsonl"

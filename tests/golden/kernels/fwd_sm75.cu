@@ -1146,25 +1146,6 @@ template <class Row> __device__ __forceinline__ float sink_of(const Params &p, c
         return p.features.sinks[coord.query_head(p, 0)];
 }
 
-// How a row of a partial result ends: the factor of O, and LSE.
-struct RowEnd {
-    float inverse, lse;
-
-    __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
-    {
-        const float sum = quad_sum(row.sum[m][h]);
-        if constexpr (kSinks) {
-            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
-            inverse = end.inverse;
-            lse = end.lse;
-        } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(row.max[m][h], sum, p.scale);
-        }
-        inverse *= kept_scale(p);
-    }
-};
-
 // Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
 // the chunk of row r of the warp for column tile n.
 template <class Address>
@@ -1201,6 +1182,25 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
         }
     }
 }
+
+// How a row of a partial result ends: the factor of O, and LSE.
+struct RowEnd {
+    float inverse, lse;
+
+    __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
+    {
+        const float sum = quad_sum(row.sum[m][h]);
+        if constexpr (kSinks) {
+            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+            inverse = end.inverse;
+            lse = end.lse;
+        } else {
+            inverse = row_inverse(sum);
+            lse = row_lse(row.max[m][h], sum, p.scale);
+        }
+        inverse *= kept_scale(p);
+    }
+};
 
 // Reads the LSE in memory of this lane's rows, before a warp with the same rows overwrites it. One lane of a quad reads
 // for all: it is the one that writes.
