@@ -222,7 +222,7 @@ function M.family(name, path)
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
             dq_order = M.adds_dq_in_order(v) and 1 or 0, one_loop = has_one_loop(v),
             dq_parts = dq_parts,
-            prepared = v.rows == "prepared", wgmma = false, writers = 32 * v.warps,
+            prepared = v.rows == "prepared", writers = 32 * v.warps,
          })
       end,
    })

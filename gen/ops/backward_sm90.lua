@@ -232,7 +232,7 @@ local function names(v)
    local own = bwd.shared_names(v, {
       prepared = true,
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages(v),
-      dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0, wgmma = true,
+      dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
       by_product = division == by_product, writers = division == by_product and 128 or 2 * 128,
       dq_columns = width, group_registers = division.group,
    })

@@ -271,7 +271,7 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, packed_heads = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v),
+            split = scheme.splits, packed_heads = scheme.splits, smem_bytes = smem_bytes(v),
             fill = v.fill or "whole",
             teams = team_count(v),
             combine_rows = 1, max_splits = 1, -- for schemes without splits

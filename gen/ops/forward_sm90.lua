@@ -18,6 +18,7 @@
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
+local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
@@ -249,7 +250,7 @@ function M.add_product_names(names, v, columns)
          seen[count], tiles[#tiles + 1], most = true, count // 8, math.max(most, count // 8)
       end
    end
-   names.element, names.product_tiles, names.most_tiles = v.dtype == "bf16" and "bf16" or "f16", tiles, most
+   names.element, names.product_tiles, names.most_tiles = elements.ptx(v), tiles, most
    return names
 end
 
@@ -257,7 +258,6 @@ end
 -- by Q. out: columns of its O.
 function M.shared_names(v, scored, out)
    local names = fwd.shared_names(v)
-   names.wgmma = true
    names.wide = false -- rows of a tile are in the order in which TMA loads them
    M.add_product_names(names, v, {scored, out})
    return names

@@ -54,7 +54,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
                                 from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8,
                                 scale);
                 else
-                    *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) = cut_row(
+                    *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * kElemBytes + chunk * 16) = cut_row(
                         from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
             continue;
         }

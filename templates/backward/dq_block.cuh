@@ -55,7 +55,7 @@ __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, i
     int row = tile * kBr + first * 16 + lane / 4;
     char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
                        (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
-                          2;
+                          kElemBytes;
 #pragma unroll
     for (int m = 0; m < kDqPartTiles; m++)
 #pragma unroll
@@ -72,7 +72,7 @@ __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, i
                         right ? uint2{got, of_right} : uint2{of_left, got};
             }
             row += 8;
-            to += p.dq_stride.seq * 16;
+            to += 8 * p.dq_stride.seq * kElemBytes;
         }
 }
 

@@ -58,12 +58,12 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
             }
     writers_meet();  // the rows are complete: several warps wrote parts of each
 
-    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * 2;
+    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * kElemBytes;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         if (chunk < kColumns / 8 && coord.first_key + r < p.seq_k)
-            *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
+            *reinterpret_cast<uint4 *>(out + r * stride.seq * kElemBytes + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
 }

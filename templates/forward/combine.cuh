@@ -156,7 +156,7 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
         if constexpr (kPartial)
             lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
         else if (own_splits > 0)
-            *reinterpret_cast<uint2 *>(o + column * 2) =
+            *reinterpret_cast<uint2 *>(o + column * kElemBytes) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
         if (p.lse != nullptr && begin + lane == 0)
             p.lse[row] = lse;

@@ -67,7 +67,7 @@ template <int kSide> struct BiasCopies {
         const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // not 0: eight neighbours come by a map
 #pragma unroll 1
         for (int key = lane % kLanes * kSide; key < kBc; key += 32 * kSide) {
-            const int bytes = max(0, min(keys - first_key - key, kSide)) * 2;
+            const int bytes = max(0, min(keys - first_key - key, kSide)) * int(sizeof(BiasElem));
             const BiasElem *from = first + first_key + key + lane / kLanes * step;
 #pragma unroll 1
             for (int row = lane / kLanes; row < kGroupRows; row += kStep, from += kStep * step)

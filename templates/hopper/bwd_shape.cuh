@@ -54,13 +54,13 @@ static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
 //
 // Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
 // is the 128-byte swizzle that TMA writes and wgmma reads. dS^T [keys][queries] has the same layout.
-constexpr int kPageColumns = 64, kPageRowBytes = 128;
+constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kQTileBytes = kPages * kQPageBytes;
 constexpr int kKvPageBytes = kBc * kPageRowBytes;
 constexpr int kKvTileBytes = kPages * kKvPageBytes;
 // Distance from the columns of K of one warpgroup, or part of dQ, to the next.
-constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
+constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * kElemBytes;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
 // Stages of dS^T: one is written while others may still read the one before.
 constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;

@@ -24,7 +24,7 @@ constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf1
 constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 
 // Rows of K and V, over all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
-constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);
+constexpr int kSectionRows = (32 << 20) / (2 * kElemBytes * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
@@ -37,7 +37,7 @@ static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (655
 // Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
 // is the 128-byte swizzle that TMA writes and wgmma reads. Q has separate pages for each warpgroup, so O of one
 // warpgroup can use its pages while others still read theirs.
-constexpr int kPageColumns = 64, kPageRowBytes = 128;
+constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;

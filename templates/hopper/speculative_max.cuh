@@ -13,7 +13,7 @@
 
 // The limit for a lane's sum of P in a row, and so for each element. fp16 can hold twice as much. fp32 then has room
 // for O if values of V are below 2^60.
-constexpr float kMostGuessed = kBf16 ? 0x1p40f : 0x1p15f;
+constexpr float kMostGuessed = Elem::kHasRangeOfFp32 ? 0x1p40f : 0x1p15f;
 
 // Turns S into P with the speculative maxima, and adds to the sums. Returns false, in all lanes of the warp, if a sum
 // is too large: then S is lost and nothing else has changed.

@@ -34,7 +34,7 @@ constexpr int kKArea = kPages * kQPageBytes;  // after Q
 constexpr int kTileBytes = kPages * kTilePageBytes;
 // After the tiles: P of each warpgroup in 16 bits, and two numbers of each thread.
 constexpr int kExchange = kKArea + kStages * kTileBytes;
-constexpr int kBarriers = kExchange + kThreads * (kOwnKeys * 2 * 16 / 32 + 8);  // two mbarriers per stage
+constexpr int kBarriers = kExchange + kThreads * (kOwnKeys * kElemBytes * 16 / 32 + 8);  // two mbarriers per stage
 constexpr int kTilesEnd = kBarriers + kStages * 16;
 // After the mainloop the areas hold O in fp32, the maxima and the sums (forward/epilogue_partial.cuh).
 constexpr int kMergeBytes = kBr * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8 + kMerges * 4);
