@@ -25,6 +25,7 @@ local bias = require("features.bias")
 local block = require("ops.backward_block")
 local columns = require("features.columns")
 local cost = require("ops.backward_cost")
+local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
 local lengths = require("features.lengths")
@@ -169,7 +170,7 @@ local function recipe_of(name, v)
       blocks = main_blocks[v.dq] .. (v.dq == "separate" and "/" .. 16 * v.warps or ""),
    }
    if v.split == 1 then
-      local pitch = 2 * (block.padded(v) + (v.layout == "pad" and 8 or 0))
+      local pitch = elements.bytes(v) * (block.padded(v) + (v.layout == "pad" and 8 or 0))
       steps[#steps + 1] = M.combine_step(name, 32 * v.warps, v.bc * pitch)
    end
    if v.dq ~= "separate" then

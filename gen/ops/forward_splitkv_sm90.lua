@@ -6,6 +6,7 @@
 local append = require("features.append")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
+local elements = require("core.elements")
 local families = require("core.family")
 local fwd = require("ops.forward")
 local kinds = require("ops.kinds")
@@ -61,7 +62,9 @@ M.selection = {limit = 16, covered = {{"waves"}}, crowds = {}}
 -- Returns bytes of shared memory; the templates assert the same.
 local function smem_bytes(v)
    local o_bytes = 4 * columns.of(v)
-   return math.max(2 * v.d * (rows + stages * keys) + 128 * parts * (keys // parts + 8) + 16 * stages,
+   local bytes = elements.bytes(v)
+   local given = keys // parts * bytes // 2 + 8 -- by a thread: P of half of its warpgroup's keys, and two numbers
+   return math.max(bytes * v.d * (rows + stages * keys) + 128 * parts * given + 16 * stages,
                    rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8 + partial.row_bytes(v)))
 end
 
