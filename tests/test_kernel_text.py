@@ -28,7 +28,7 @@ TEMPLATES = os.path.join(TOP, "templates")
 
 # The most that there may be: lines that begin with '@', values $(...), strings of Lua that hold C++; and lines of a
 # function's head and body, and of a step's body.
-BARS = {"template lines": 125, "spliced values": 137, "strings of C++ in Lua": 0,
+BARS = {"template lines": 125, "spliced values": 100, "strings of C++ in Lua": 0,
         "lines of a device function": 100, "lines of a mainloop step": 40}
 CPP = re.compile(r"\bk[A-Z]\w+|\bcoord\.|\bp\.[a-z]|::|\bconst |\bauto |\bsmem\b|\buint32\b|\bunsigned\b|\[m\]|^ \* |"
                  r"\(p\)|\(\)$|range\.|tiles\.|batch_head")
@@ -150,8 +150,7 @@ def jobs_of(run_lua):
     for i in order:
         _, arch, variant = variants[i]
         files = re.findall(r'^#line \d+ "templates/([^"]+)"', texts[i], flags=re.M)
-        configuration = next(file for file in files
-                             if file.endswith("config.cu.in") and file != "features/config.cu.in")
+        configuration = [file for file in files if file.endswith("config.cu.in")][-1]  # it includes the others first
         for file in files:
             if file.endswith(".cuh") and file not in seen:
                 seen.add(file)

@@ -47,10 +47,9 @@ local waves = 1
 -- products of a tile if dK and dV have many columns (bwd_by_product.cuh).
 --   groups    warpgroups that compute
 --   keys      of a block
---   group     registers of a thread that has scores. One that loads has 24, and one that has only dQ takes the rest
-local by_keys = {groups = 2, keys = 128, group = 240}
-local with_dq_group = {groups = 3, keys = 128, group = 208}
-local by_product = {groups = 3, keys = 64, group = 208}
+local by_keys = {groups = 2, keys = 128}
+local with_dq_group = {groups = 3, keys = 128}
+local by_product = {groups = 3, keys = 64}
 
 local function division_of(v)
    return v.d > 128 and by_product or v.dq == "group" and with_dq_group or by_keys
@@ -230,10 +229,10 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages(v),
+      smem_bytes = smem_bytes(v), bc = division.keys, stages = stages(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
-      by_product = division == by_product, writers = division == by_product and 128 or 2 * 128,
-      dq_columns = width, group_registers = division.group,
+      consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
+      dq_columns = width,
    })
    return fwd_sm90.add_product_names(own, v, product_columns(v, width))
 end

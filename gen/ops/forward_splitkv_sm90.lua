@@ -98,14 +98,7 @@ local function names(v)
       all[name] = value
    end
    all.packed_heads = true
-   all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
-   -- Registers of a thread that copies, and of one that multiplies. The three warpgroups' threads share 504. With
-   -- look-ups of pages or lengths, a thread that copies needs more. Then a thread that multiplies keeps fewer steps of
-   -- Q.
-   local looks_up = v.paged == 1 or v.seqused == 1
-   all.feed_registers = looks_up and 40 or 24
-   all.product_registers = (504 - all.feed_registers) // 16 * 8
-   all.q_steps = looks_up and 8 or 10
+   all.smem_bytes, all.bc = smem_bytes(v), keys
    return all
 end
 

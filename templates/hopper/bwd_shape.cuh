@@ -2,9 +2,10 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kDqWarpgroup = kDqSum == DqSum::group, kDqBulk = kDqSum == DqSum::bulk;
-constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
+constexpr bool kDvLate = kLate;                              // dV is started when dS^T is in shared memory
+constexpr int kGroups = kByProduct || kDqWarpgroup ? 3 : 2;  // consumer warpgroups
+constexpr bool kHeavyFirst = false;                          // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;                          // tiles of keys, over several heads, that are interleaved
 // The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
 constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : kDqInOrder ? 16 : 8;
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
@@ -15,6 +16,7 @@ constexpr int kReaders = 8;                       // consumer warps that read a 
 constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
+constexpr int kWriters = kByProduct ? 128 : kKeyWorkers;             // threads that write a tile of dK, or of dV
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
 constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
 constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
@@ -44,8 +46,9 @@ static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
-// alone, give some to the others.
-constexpr int kLoadRegisters = 24, kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
+// alone, give some to those that have scores.
+constexpr int kLoadRegisters = 24, kGroupRegisters = kGroups == 3 ? 208 : 240;
+constexpr int kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
 constexpr int kDqRegisters = kAllRegisters - kLoadRegisters - 2 * kGroupRegisters;
 static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
               "warpgroups would wait for registers that nobody gives");

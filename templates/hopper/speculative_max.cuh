@@ -4,6 +4,8 @@
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
+constexpr bool kSpeculatesMax = true;
+
 // ---- the speculative maximum: P without a search for the maximum of the tile -----------------------------------
 //
 // Once a row has seen a tile, its maximum hardly grows, and P may exceed 1 by as much as 16 bits can hold. So for tiles

@@ -7,13 +7,120 @@ constexpr int kHeadDim = 128;         // D: columns of Q and K
 constexpr int kHeadDimV = 128;        // columns of V and O
 constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
 constexpr int kGeneratorSmemBytes = 164944;
-constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = true;       // products are wgmma
+enum class Products { mma_k8, mma_k16, wgmma };
+constexpr Products kProducts = Products::wgmma;  // the instruction of products
+constexpr bool kTuring = kProducts == Products::mma_k8;  // tiles pass through registers, too
+constexpr bool kWgmma = kProducts == Products::wgmma;
+// ---- types that every template uses --------------------------------------------------------------------
+using int64 = long long;
+using uint32 = unsigned int;
+using uint64 = unsigned long long;
+
+// Strides in elements: batch, sequence, head. head_dim is contiguous.
+struct Strides {
+    int64 batch, seq, head;
+};
+
+// A compile-time constant, to be passed to a generic lambda.
+template <bool kValue> struct Bool {
+    static constexpr bool value = kValue;
+};
+
+constexpr int kUnbounded = 1 << 30;  // larger than any length
+
+__device__ __forceinline__ float minus_infinity()
+{
+    return __int_as_float(0xff800000);
+}
+
+// True if both are the same type.
+template <class A, class B> constexpr bool kSame = false;
+template <class A> constexpr bool kSame<A, A> = true;
+
+// Either<kFirst, A, B>::Type is A if kFirst, else B.
+template <bool kFirst, class A, class B> struct Either {
+    using Type = A;
+};
+template <class A, class B> struct Either<false, A, B> {
+    using Type = B;
+};
+
+// ---- element types ----------------------------------------------------------------------------------------------
+//
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two neighbouring
+// elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+
+struct fp16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = false;  // numbers beyond 65504 are infinite
+    static constexpr float kOneOfFp16 = 1.0f;       // the number whose bits are those of 1 in fp16
+
+    // Returns two elements in one register, rounded to nearest even; lo is in the lower half.
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        if constexpr (kTuring)
+            asm("{\n\t.reg .b16 l, h;\n\t"
+                "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+                : "=r"(x)
+                : "f"(lo), "f"(hi));
+        else
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    // Returns both elements of a register.
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        float2 y;
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+            : "=f"(y.x), "=f"(y.y)
+            : "r"(x));
+        return y;
+    }
+
+    // Multiplies two elements by two others.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
+        return product;
+    }
+};
+
+// SM 8.0 and newer.
+struct bf16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = true;
+    static constexpr float kOneOfFp16 = 0x1p-7f;
+
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    }
+
+    // SM 8.0 has no multiplication alone; adding -0 changes no product.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
+        return product;
+    }
+};
+using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
+constexpr int kElemBytes = Elem::kBytes;
 constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
 constexpr bool kPartial = kPartialKind > 0;
 constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
-constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
+constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
@@ -43,39 +150,10 @@ constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring co
 constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
-constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
+constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
-// ---- types that every template uses --------------------------------------------------------------------
-using int64 = long long;
-using uint32 = unsigned int;
-using uint64 = unsigned long long;
-
-// Strides in elements: batch, sequence, head. head_dim is contiguous.
-struct Strides {
-    int64 batch, seq, head;
-};
-
-// A compile-time constant, to be passed to a generic lambda.
-template <bool kValue> struct Bool {
-    static constexpr bool value = kValue;
-};
-
-constexpr int kUnbounded = 1 << 30;  // larger than any length
-
-__device__ __forceinline__ float minus_infinity()
-{
-    return __int_as_float(0xff800000);
-}
-
-// Either<kFirst, A, B>::Type is A if kFirst, else B.
-template <bool kFirst, class A, class B> struct Either {
-    using Type = A;
-};
-template <class A, class B> struct Either<false, A, B> {
-    using Type = B;
-};
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
@@ -262,13 +340,13 @@ static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
 //
 // Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
 // is the 128-byte swizzle that TMA writes and wgmma reads. dS^T [keys][queries] has the same layout.
-constexpr int kPageColumns = 64, kPageRowBytes = 128;
+constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kQTileBytes = kPages * kQPageBytes;
 constexpr int kKvPageBytes = kBc * kPageRowBytes;
 constexpr int kKvTileBytes = kPages * kKvPageBytes;
 // Distance from the columns of K of one warpgroup, or part of dQ, to the next.
-constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
+constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * kElemBytes;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
 // Stages of dS^T: one is written while others may still read the one before.
 constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
@@ -487,35 +565,49 @@ private:
     }
 };
 
-// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
+// ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
-// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
-__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(b0));
-}
+// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
+template <class E> struct Mma;
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
-// same fragments.
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    if constexpr (kTuring) {
-        mma_k8(c, a[0], a[1], b0);
-        mma_k8(c, a[2], a[3], b1);
-    } else if constexpr (kBf16) {
+template <> struct Mma<fp16> {
+    // a is 16x8, b is 8x8.
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    // SM 7.5 multiplies the same fragments twice with half of the depth.
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        if constexpr (kTuring) {
+            k8(c, a[0], a[1], b0);
+            k8(c, a[2], a[3], b1);
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+    }
+};
+
+template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
             "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
+};
+
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    Mma<Elem>::k16(c, a, b0, b1);
 }
 
 // c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
@@ -536,40 +628,16 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
+// Packs two elements into one register; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
-    uint32 x;
-    if constexpr (kTuring)
-        asm("{\n\t.reg .b16 l, h;\n\t"
-            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
-            : "=r"(x)
-            : "f"(lo), "f"(hi));
-    else if constexpr (kBf16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
-}
-
-// Returns both fp16 numbers of a register.
-__device__ __forceinline__ float2 unpack_fp16(uint32 x)
-{
-    float2 y;
-    asm("{\n\t.reg .b16 l, h;\n\t"
-        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
-        : "=f"(y.x), "=f"(y.y)
-        : "r"(x));
-    return y;
+    return Elem::pack(lo, hi);
 }
 
 // Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
-    if constexpr (kBf16)
-        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-    else
-        return unpack_fp16(x);
+    return Elem::unpack(x);
 }
 
 // Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
@@ -1187,7 +1255,7 @@ __device__ __forceinline__ void writers_meet()
 
 // ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes. A warp's ldmatrix reads one chunk
 // of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
 // chunks that a load writes.
 //
@@ -1198,7 +1266,7 @@ __device__ __forceinline__ void writers_meet()
 // Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kChunks = kColumns * kElemBytes / 16;                         // 16-byte chunks per row
     static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
@@ -1308,12 +1376,12 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
             }
     writers_meet();  // the rows are complete: several warps wrote parts of each
 
-    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * 2;
+    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * kElemBytes;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         if (chunk < kColumns / 8 && coord.first_key + r < p.seq_k)
-            *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
+            *reinterpret_cast<uint4 *>(out + r * stride.seq * kElemBytes + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
 }
@@ -2365,8 +2433,9 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
 {
     float delta = 0.0f;
     if (row < head_rows<kOfAll>(p) && lane < kRowChunks) {
-        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
-        const char *d_o = p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
+        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * kElemBytes;
+        const char *d_o =
+            p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * kElemBytes;
         delta =
             dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
     }
@@ -2505,7 +2574,7 @@ struct ElementRows {
         if (row < p.seq_q)
             *reinterpret_cast<uint4 *>(to) = upper;
         if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * kElemBytes) = lower;
     }
 };
 
