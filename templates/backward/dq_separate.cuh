@@ -114,29 +114,14 @@ __device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const
     }
 }
 
-// Scales a warp's rows of dQ and writes them in fp32.
-__device__ __forceinline__ void write_fp32_query_rows(const Params &p, const RowCoord &coord,
-                                                      const float (&dq)[1][2 * kDepth][4], int warp, int lane)
-{
-    char *const out = p.dq + (coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head) * 4 + lane % 4 * 8;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int row = coord.first_row + warp * 16 + h * 8 + lane / 4;
-        if (row >= p.seq_q)
-            continue;
-#pragma unroll
-        for (int n = 0; n < kHeadDim / 8; n++)
-            put_fp32(out + row * p.dq_stride.seq * 4 + n * 32,
-                     float2{dq[0][n][2 * h] * p.scale, dq[0][n][2 * h + 1] * p.scale});
-    }
-}
-
 // Scales a warp's rows of dQ and writes them through its rows of Q, which no other warp reads.
 __device__ __forceinline__ void write_query_rows(const Params &p, const RowCoord &coord,
                                                  const float (&dq)[1][2 * kDepth][4], uint32 q_smem, int warp, int lane)
 {
     if constexpr (kPartial) {
-        write_fp32_query_rows(p, coord, dq, warp, lane);
+        put_fp32_tile<kHeadDim>(p.dq + (coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head) * kOutBytes,
+                                p.dq_stride.seq, coord.first_row + warp * 16, p.seq_q, dq[0], p.scale, lane,
+                                [](int n) { return n; });
         return;
     }
 #pragma unroll

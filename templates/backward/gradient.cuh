@@ -31,6 +31,26 @@ __device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
     put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
 }
 
+// Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
+// fill a sector. to: the head's first row; stride: from row to row; row: the tile's first; chunk(n): where n8 tile n lies
+// in a row of kColumns.
+template <int kColumns, int kTiles, class Chunk>
+__device__ __forceinline__ void put_fp32_tile(char *to, int64 stride, int row, int end, const float (&x)[kTiles][4],
+                                              float scale, int lane, Chunk chunk)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int own = row + h * 8 + lane / 4;
+        if (own >= end)
+            continue;
+#pragma unroll
+        for (int n = 0; n < kTiles; n++)
+            if (chunk(n) < kColumns / 8)
+                put_fp32(to + own * stride * 4 + chunk(n) * 32 + lane % 4 * 8,
+                         float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+    }
+}
+
 // Sets a chunk of eight numbers to 0. Nothing is to be added there if the kernel merges.
 __device__ __forceinline__ void clear_chunk(char *to)
 {

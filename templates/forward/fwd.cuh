@@ -155,7 +155,6 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    if constexpr (kKv8)
-        finish_output(o);
+    finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }

@@ -100,9 +100,8 @@ struct ScaleFills {
                                                    const Rows &rows, const Plan &plan, Share share, uint32 smem,
                                                    int tile, int valid_rows, Number number)
     {
-        k_scales.template issue<kFull>(plan, share, smem + kKeyScales, valid_rows, [&](int i, int r) {
-            return scale_at(pages, rows, plan, tile, i, number(r), from.k_scales, p.features.k_scale_stride);
-        });
+        issue<kFull>(k_scales, from.k_scales, p.features.k_scale_stride, pages, rows, plan, share, smem + kKeyScales,
+                     tile, valid_rows, number);
     }
 
     template <bool kFull, class Plan, class Numbers, class Rows, class Number>
@@ -110,9 +109,8 @@ struct ScaleFills {
                                                    const Rows &rows, const Plan &plan, Share share, uint32 smem,
                                                    int tile, int valid_rows, Number number)
     {
-        v_scales.template issue<kFull>(plan, share, smem + kValueScales, valid_rows, [&](int i, int r) {
-            return scale_at(pages, rows, plan, tile, i, number(r), from.v_scales, p.features.v_scale_stride);
-        });
+        issue<kFull>(v_scales, from.v_scales, p.features.v_scale_stride, pages, rows, plan, share, smem + kValueScales,
+                     tile, valid_rows, number);
     }
 
     __device__ __forceinline__ void store_k_scales(uint32 smem)
@@ -123,6 +121,17 @@ struct ScaleFills {
     __device__ __forceinline__ void store_v_scales(uint32 smem)
     {
         v_scales.store(smem + kValueScales);
+    }
+
+private:
+    template <bool kFull, class Fill, class Plan, class Numbers, class Rows, class Number>
+    static __device__ __forceinline__ void issue(Fill &fill, const char *head, const Strides &stride,
+                                                 const Numbers &pages, const Rows &rows, const Plan &plan, Share share,
+                                                 uint32 smem, int tile, int valid_rows, Number number)
+    {
+        fill.template issue<kFull>(plan, share, smem, valid_rows, [&](int i, int r) {
+            return scale_at(pages, rows, plan, tile, i, number(r), head, stride);
+        });
     }
 };
 

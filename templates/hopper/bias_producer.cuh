@@ -76,7 +76,7 @@ template <int kSide> struct BiasCopies {
                 else
                     copy_4_or_less(side.at(row, key), from, row < rows ? bytes : 0);
         }
-        barrier_arrive_behind_copies(side.full());
+        barrier_arrive_after_copies(side.full());
     }
 };
 
@@ -103,7 +103,7 @@ struct BiasNumbers {
                 store_shared_4(side.at(row, key), low | high << 16);
             }
         }
-        barrier_arrive(side.full());  // makes the stores visible; barrier_arrive_behind_copies waits for cp.async only
+        barrier_arrive(side.full());  // makes the stores visible; barrier_arrive_after_copies waits for cp.async only
     }
 };
 
