@@ -3,7 +3,7 @@
 
 - Each header (templates/**/*.cuh) parses alone after the configuration of a family that includes it, and no header is
   without such a family. Needs NVRTC; the families and their variants are those of bench/gate.txt.
-- Headers hold no template language, and are formatted as templates/.clang-format says (if clang-format is found).
+- No line has more than 120 columns. Headers hold no template language, and are formatted as templates/.clang-format says (if clang-format is found).
 - What is still generated is counted: template lines, spliced values, and C++ in strings of Lua. So are the lines of the
   longest device function, and of the longest step of a mainloop. No count may grow beyond its bar; lower the bar when
   it falls.
@@ -109,6 +109,16 @@ def check_counts():
     return bad
 
 
+def check_width():
+    bad = 0
+    for file in kernel_files(".cuh") + kernel_files(".cu.in") + kernel_files(".def"):
+        for number, line in enumerate(text_of(file).splitlines(), 1):
+            if len(line) > 120:
+                print(f"templates/{file}:{number}: {len(line)} columns, at most 120")
+                bad += 1
+    return bad
+
+
 def check_plain():
     bad = 0
     for file in kernel_files(".cuh"):
@@ -190,7 +200,7 @@ def check_alone(run_lua):
 
 
 def main():
-    bad = check_counts() + check_plain() + check_format()
+    bad = check_counts() + check_width() + check_plain() + check_format()
     if gate.find_nvrtc() is None:
         print("skipped: NVRTC was not found, so whether headers parse is not checked")
         return 1 if bad else 77

@@ -1,7 +1,7 @@
 #pragma once
 #include "lib/mma.cuh"
 
-// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ----------
+// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
 // Writes two or four neighbouring numbers in fp32.
 __device__ __forceinline__ void put_fp32(char *to, float2 x)
@@ -32,8 +32,8 @@ __device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
 }
 
 // Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
-// fill a sector. to: the head's first row; stride: from row to row; row: the tile's first; chunk(n): where n8 tile n lies
-// in a row of kColumns.
+// fill a sector. to: the head's first row; stride: from row to row; row: the tile's first; chunk(n): where n8 tile n
+// lies in a row of kColumns.
 template <int kColumns, int kTiles, class Chunk>
 __device__ __forceinline__ void put_fp32_tile(char *to, int64 stride, int row, int end, const float (&x)[kTiles][4],
                                               float scale, int lane, Chunk chunk)

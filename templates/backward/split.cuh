@@ -10,8 +10,8 @@
 // sums the parts in the order of the blocks (combine.cuh).
 //
 // With kHeadBlocks, a block has some whole query heads of the group. All blocks add to one part, in the order of their
-// heads. So dK and dV are the same bits at each launch. This is for masks: blocks of later keys have fewer tiles of each
-// head. If blocks walked all heads, they would drift apart, and L2 would no longer hold most of Q, dO and dQ.
+// heads. So dK and dV are the same bits at each launch. This is for masks: blocks of later keys have fewer tiles of
+// each head. If blocks walked all heads, they would drift apart, and L2 would no longer hold most of Q, dO and dQ.
 
 struct SplitRange {
     Cursor begin, end;

@@ -5,11 +5,11 @@
 
 // ---- the scales of rows of K and V in 8 bits -----------------------------------------------------------------------
 //
-// Policy of kernels whose K and V are in 8 bits; the others have no_scales.cuh. The scales of a tile are loaded with its
-// rows, and lie after them in shared memory, in the order of the rows there. Neighbouring threads copy the scales of
-// neighbouring rows. If page numbers are exchanged, a thread copies the scales of those rows whose pages it has looked up
-// (page_numbers.cuh). Such rows of a warp are a power of two apart, so a gap after each 32 scales keeps the stores of a
-// warp in different banks.
+// Policy of kernels whose K and V are in 8 bits; the others have no_scales.cuh. The scales of a tile are loaded with
+// its rows, and lie after them in shared memory, in the order of the rows there. Neighbouring threads copy the scales
+// of neighbouring rows. If page numbers are exchanged, a thread copies the scales of those rows whose pages it has
+// looked up (page_numbers.cuh). Such rows of a warp are a power of two apart, so a gap after each 32 scales keeps the
+// stores of a warp in different banks.
 
 // Head pointers.
 struct ScaleHeads {
@@ -93,8 +93,8 @@ struct ScaleFills {
     ScaleFill<FillPlan<kBc, kTeamThreads, kKeyColumns>> k_scales;
     ScaleFill<FillPlan<kBc, kTeamThreads, kValueColumns>> v_scales;
 
-    // Start copying the scales of a tile whose rows `rows` finds. smem: its stage. number(r): the key of row r, relative
-    // to the tile's first.
+    // Start copying the scales of a tile whose rows `rows` finds. smem: its stage. number(r): the key of row r,
+    // relative to the tile's first.
     template <bool kFull, class Plan, class Numbers, class Rows, class Number>
     __device__ __forceinline__ void issue_k_scales(const Params &p, const ScaleHeads &from, const Numbers &pages,
                                                    const Rows &rows, const Plan &plan, Share share, uint32 smem,

@@ -5,8 +5,8 @@
 
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A team
-// of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A
+// team of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;

@@ -5,11 +5,11 @@
 
 // ---- O += P V with fp16 sums --------------------------------------------------------------------------------------
 //
-// P V of a tile is summed in fp16, and the tile's sums are added to O in fp32. GeForce cards multiply twice as fast with
-// fp16 sums. P is fp16 for all element types, and V of bf16 is converted after ldmatrix.
+// P V of a tile is summed in fp16, and the tile's sums are added to O in fp32. GeForce cards multiply twice as fast
+// with fp16 sums. P is fp16 for all element types, and V of bf16 is converted after ldmatrix.
 //
-// First all of P is packed: it takes the place of the scores, in half of their registers. The other half is for the sums
-// of kSumTiles column tiles, which are computed together.
+// First all of P is packed: it takes the place of the scores, in half of their registers. The other half is for the
+// sums of kSumTiles column tiles, which are computed together.
 //
 // P is at most 2^kLazyRescale, so the sums are finite while |V| is at most 65504 / (kBc * 2^kLazyRescale).
 

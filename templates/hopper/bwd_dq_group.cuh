@@ -11,8 +11,8 @@
 //     keys:  the same, with the other 64 keys
 //     dQ:                                                          wait for dS^T | dQ | add it |
 //
-// The first two wait for each other nowhere. So they drift apart, and one computes P or dS while the tensor cores work
-// for the other. dK is still under way when the next tile begins. So the stage of Q is given back a tile later.
+// The first two never wait for each other. So one computes P or dS while the tensor cores work for the other. dK is
+// still under way when the next tile begins. So the stage of Q is given back a tile later.
 //
 // dS^T has as many stages as Q and dO, each with mbarriers `full` and `empty`; every warp that has written or read the
 // stage arrives there.

@@ -32,7 +32,8 @@ __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
     barrier_arrive_by(lane, barrier);
 }
 
-// Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read waits.
+// Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read
+// waits.
 __device__ __forceinline__ void keep(int &x)
 {
     asm volatile("" : "+r"(x));

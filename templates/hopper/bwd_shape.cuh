@@ -6,7 +6,9 @@ constexpr bool kDvLate = kLate;                              // dV is started wh
 constexpr int kGroups = kByProduct || kDqWarpgroup ? 3 : 2;  // consumer warpgroups
 constexpr bool kHeavyFirst = false;                          // blocks with the most work first, within kTogether
 constexpr unsigned kTogether = 128;                          // tiles of keys, over several heads, that are interleaved
-// The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
+// The least number of heads that are interleaved. If blocks of a head add to dQ in the order of their keys, each starts
+// a little after the one before. With more heads, fewer blocks of each head run at a time, and the last of them starts
+// sooner.
 constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : kDqInOrder ? 16 : 8;
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
 constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
@@ -30,8 +32,8 @@ constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a 
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
-// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one computes all columns. Else
-// warpgroups divide its rows by 64, then its columns.
+// How warps divide dQ. kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one warpgroup
+// computes all columns. Else each warpgroup has 64 rows, and warpgroups with the same rows divide the columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
                                                  : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns
                                                                 : kGroups / kRowGroups;
@@ -51,7 +53,7 @@ constexpr int kLoadRegisters = 24, kGroupRegisters = kGroups == 3 ? 208 : 240;
 constexpr int kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
 constexpr int kDqRegisters = kAllRegisters - kLoadRegisters - 2 * kGroupRegisters;
 static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
-              "warpgroups would wait for registers that nobody gives");
+              "all warpgroups together have no more registers than at launch");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
@@ -62,7 +64,7 @@ constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kQTileBytes = kPages * kQPageBytes;
 constexpr int kKvPageBytes = kBc * kPageRowBytes;
 constexpr int kKvTileBytes = kPages * kKvPageBytes;
-// Distance from the columns of K of one warpgroup, or part of dQ, to the next.
+// Distance in a tile of K from the columns of one part of dQ to those of the next.
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * kElemBytes;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
 // Stages of dS^T: one is written while others may still read the one before.
@@ -76,7 +78,7 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many stages as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T

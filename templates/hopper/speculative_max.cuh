@@ -13,8 +13,8 @@ constexpr bool kSpeculatesMax = true;
 // if a maximum was too small. This is rare. The warp then computes S again by itself and takes the usual way: S cannot
 // be recovered from P, which may be infinite.
 
-// The limit for a lane's sum of P in a row, and so for each element. fp16 can hold twice as much. fp32 then has room
-// for O if values of V are below 2^60.
+// The limit of a lane's sum of P in a row, and so of each element. fp16 holds twice as much. With a wider type the
+// limit leaves fp32 room for O, if values of V are below 2^60.
 constexpr float kMostGuessed = Elem::kHasRangeOfFp32 ? 0x1p40f : 0x1p15f;
 
 // Turns S into P with the speculative maxima, and adds to the sums. Returns false, in all lanes of the warp, if a sum

@@ -28,7 +28,7 @@ static_assert(kHeadDim % 64 == 0, "pages are whole");
 static_assert(kHeadDimV % (64 * kParts) == 0 && kHeadDimV <= 256 * kParts, "so are those of a warpgroup's V");
 static_assert(kOwnKeys % 32 == 0 && kBc <= 256, "copies take 32 rows at a time");
 static_assert(kFeedRegisters + kParts * kProductRegisters <= (kParts + 1) * (65536 / (kThreads + kFeedThreads) / 8 * 8),
-              "warpgroups would wait for registers that nobody gives");
+              "all warpgroups together have no more registers than at launch");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //

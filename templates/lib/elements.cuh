@@ -3,8 +3,8 @@
 
 // ---- element types ----------------------------------------------------------------------------------------------
 //
-// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two neighbouring
-// elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
 
 struct fp16 {
     static constexpr int kBytes = 2;
