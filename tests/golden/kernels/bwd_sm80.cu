@@ -47,8 +47,8 @@ template <class A, class B> struct Either<false, A, B> {
 
 // ---- element types ----------------------------------------------------------------------------------------------
 //
-// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two neighbouring
-// elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
 
 struct fp16 {
     static constexpr int kBytes = 2;
@@ -125,7 +125,6 @@ constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
-#define FA2_FEATURES     false  // members of all other features
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
@@ -145,21 +144,23 @@ constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr bool kPaged = false;        // K and V are paged
 constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
 constexpr bool kAppend = false;       // new keys and values are first written into K and V
-constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
+constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
-constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
-constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// The members of all other features: FA2_FEATURES is true if there are any.
+#define FA2_FEATURES false
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -258,39 +259,40 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 };
 static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kBr = 64;                // query rows per tile
-constexpr int kBc = 128;                // key rows per block
-constexpr int kWarps = 4;
-constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
-constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
-constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
-constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
-constexpr int kStages = 1;        // stages of Q and dO in shared memory
-constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
-constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
-constexpr bool kLate = false;     // S^T and dP^T are computed before P^T; else dV is computed in between
-constexpr bool kOneLoop = false;     // one loop processes tiles with and without a mask
-constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
-constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
 // ---- configuration of all backward families --------------------------------------------------------------------
-constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
-constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
-constexpr int kDqOrder = 0;          // blocks add to dQ in 0: any order, 1: that of their keys, 2: the reverse
+constexpr int kBr = 64;                  // query rows per tile
+constexpr int kBc = 128;                  // key rows per block
+constexpr int kStages = 1;               // stages of Q and dO in shared memory
+constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
+enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
+constexpr Dq kDq = Dq::atomic;
+constexpr bool kDqSeparate = kDq == Dq::separate;  // separate blocks compute it, and S and dP again
+constexpr bool kDqBlock = kDq == Dq::block;        // a block has all keys of a head, one tile after the other
+constexpr bool kDqBulk = kDq == Dq::bulk;          // the copy engine adds it; else warps do, from registers
+constexpr bool kDqWarpgroup = kDq == Dq::group;    // a warpgroup computes it alone
+constexpr int kDqOrder = 0;            // blocks add to dQ in any order (0), in that of keys, or reversed (2)
 constexpr bool kDqInOrder = kDqOrder > 0, kLastKeysFirst = kDqOrder == 2;  // see dq_order.cuh
 constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;             // order of tiles of queries (tiles.cuh)
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr int kSplitBy = 0;          // 1, 2: several blocks share the queries of a tile of keys
 constexpr bool kSplit = kSplitBy > 0;
 constexpr bool kHeadBlocks = kSplitBy == 2;  // they have some query heads of a group each, and add to dK and dV
-constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
-constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
 // Kernels before and after the main one: threads of a block, or rows.
 constexpr int kPrepareThreads = 256;
 constexpr int kConvertRows = 32;
 constexpr int kSinkThreads = 256;
 constexpr int kClearRows = 8;
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kWarps = 4;
+constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
+constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
+constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
+constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
+constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
+constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
+constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
+constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -308,8 +310,12 @@ constexpr int kValuePairs = kHeadDimVPadded / (16 * kQueryWarps);  // 16-column 
 constexpr int kDqRowTiles = kBr / (16 * kRowWarps);                // m16 tiles of dQ per warp
 constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // m16 tiles of dQ per warp at a time
 constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column pairs of dQ per warp
+// One loop processes tiles with and without a mask. Measured with 21 causal kernels that add to dQ in order, D = 128:
+// 14 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
+constexpr bool kOneLoop = kWindow != Window::kNone || kSplit || (kDqInOrder && kCausal && kHeadDim > 64);
+constexpr int kWriters = kThreads;   // threads that write a tile of dK, or of dV
 constexpr unsigned kTogether = 512;  // tiles of keys, over several heads, that are interleaved
-constexpr unsigned kLeastHeads = 8;  // the least such heads
+constexpr unsigned kLeastHeads = 8;  // the least number of heads that are interleaved
 // Blocks with the most work come first, over all heads; else blocks are in the order of their keys.
 constexpr bool kHeavyFirst = kCausal && kWindow == Window::kNone;
 
@@ -493,9 +499,9 @@ struct BlockCoord : SequenceCoord {
     int split;             // with kHeadBlocks, the number of the block among those that share its keys
     bool last_keys_first;  // with kLastKeysFirst: the order in which blocks add to dQ of this head (dq_order.cuh)
 
-    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many. splits: with kHeadBlocks, blocks that share a tile of keys. They are
-    // placed as if each had a key head of its own, so that blocks that begin together read the same queries.
+    // Under a causal mask the heavy tiles of all heads come first: most queries see the first keys. With a window,
+    // equally many queries see all but the last keys. splits: with kHeadBlocks, blocks that share a tile of keys. They
+    // are placed as if each had a key head of its own, so that blocks that begin together read the same queries.
     __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1) : last_keys_first(false)
     {
         const unsigned kv_heads = p.heads_q / p.group;
@@ -505,8 +511,8 @@ struct BlockCoord : SequenceCoord {
             batch_head = block / p.k_tiles;
         } else {
             const unsigned batch_heads = kv_heads * batches(p) * splits;
-            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
-            // of all heads, so that what they read stays in the L2 cache.
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ.
+            // They do not have keys of all heads, so that what they read stays in the L2 cache.
             const unsigned most = kHeavyFirst ? batch_heads : max(kLeastHeads, kTogether / p.k_tiles);
             const unsigned first_batch_head = block / (most * p.k_tiles) * most;
             const unsigned together = min(most, batch_heads - first_batch_head);
@@ -1181,6 +1187,8 @@ __device__ __forceinline__ void clear_sums(const Params &, unsigned) {}
 __device__ __forceinline__ void write_dq(const Params &, int, int, int, int, int, const DqTile &, int) {}
 
 __device__ __forceinline__ void clear_unseen(const Params &, int, int, int, int) {}
+
+constexpr bool kBiasGradient = false;
 
 // The empty policy: the gradient of a bias is not wanted.
 __device__ __forceinline__ void add_dbias(const Scores &, const Params &, int64, int, int, int) {}
@@ -2013,7 +2021,7 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
     }
 }
 
-// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ----------
+// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
 // Writes two or four neighbouring numbers in fp32.
 __device__ __forceinline__ void put_fp32(char *to, float2 x)
@@ -2041,6 +2049,26 @@ __device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
 {
     put_fp32(to, float4{x[0], x[1], x[2], x[3]});
     put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+}
+
+// Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
+// fill a sector. to: the head's first row; stride: from row to row; row: the tile's first; chunk(n): where n8 tile n
+// lies in a row of kColumns.
+template <int kColumns, int kTiles, class Chunk>
+__device__ __forceinline__ void put_fp32_tile(char *to, int64 stride, int row, int end, const float (&x)[kTiles][4],
+                                              float scale, int lane, Chunk chunk)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int own = row + h * 8 + lane / 4;
+        if (own >= end)
+            continue;
+#pragma unroll
+        for (int n = 0; n < kTiles; n++)
+            if (chunk(n) < kColumns / 8)
+                put_fp32(to + own * stride * 4 + chunk(n) * 32 + lane % 4 * 8,
+                         float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+    }
 }
 
 // Sets a chunk of eight numbers to 0. Nothing is to be added there if the kernel merges.
@@ -2075,30 +2103,6 @@ __device__ __forceinline__ void writers_meet()
 //
 // Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
-// Scales rows of dK or dV and writes them in fp32, from registers: the four lanes of a quad fill a sector.
-template <int kColumns, int kTiles>
-__device__ __forceinline__ void write_fp32_rows(char *out, const Strides &stride, const Params &p,
-                                                const BlockCoord &coord, const float (&x)[kKeyTiles][kTiles][4],
-                                                float scale, int warp_key, int query_warp, int lane)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int64 row = coord.first_key + warp_key + m * 16 + h * 8 + lane / 4;
-            if (row >= p.seq_k)
-                continue;
-            char *const to =
-                out + (coord.batch * stride.batch + coord.kv_head * stride.head + row * stride.seq) * 4 + lane % 4 * 8;
-#pragma unroll
-            for (int n = 0; n < kTiles; n++) {
-                const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
-                if (chunk < kColumns / 8)
-                    put_fp32(to + chunk * 32, float2{x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale});
-            }
-        }
-}
-
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
@@ -2109,7 +2113,11 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
     if (out == nullptr)
         return;
     if constexpr (kPartial) {
-        write_fp32_rows<kColumns>(out, stride, p, coord, x, scale, warp_key, query_warp, lane);
+        out += (coord.batch * stride.batch + coord.kv_head * stride.head) * kOutBytes;
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            put_fp32_tile<kColumns>(out, stride.seq, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
+                                    [&](int n) { return (n / 2 * kQueryWarps + query_warp) * 2 + n % 2; });
         return;
     }
 #pragma unroll
@@ -2144,9 +2152,9 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 //
 // Variants:
 //
-//     kSplit     several blocks have the same keys, and each a part of these queries (split.cuh)
-//     kDqBlock   a block does all tiles of keys of a head, one after the other (dq_block.cuh)
-//     kDqSeparate     separate blocks compute dQ (dq_separate.cuh)
+//     kSplit       several blocks have the same keys, and each a part of these queries (split.cuh)
+//     kDqBlock     a block does all tiles of keys of a head, one after the other (dq_block.cuh)
+//     kDqSeparate  separate blocks compute dQ (dq_separate.cuh)
 //
 // Keys are rows of S^T, so P^T and dS^T are A fragments of dV and dK where they were computed. Warps are arranged as
 // kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:

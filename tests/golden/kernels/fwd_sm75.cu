@@ -47,8 +47,8 @@ template <class A, class B> struct Either<false, A, B> {
 
 // ---- element types ----------------------------------------------------------------------------------------------
 //
-// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two neighbouring
-// elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
 
 struct fp16 {
     static constexpr int kBytes = 2;
@@ -125,7 +125,6 @@ constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
-#define FA2_FEATURES     false  // members of all other features
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
@@ -145,21 +144,23 @@ constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr bool kPaged = false;        // K and V are paged
 constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
 constexpr bool kAppend = false;       // new keys and values are first written into K and V
-constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
+constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
-constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
-constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// The members of all other features: FA2_FEATURES is true if there are any.
+#define FA2_FEATURES false
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -253,28 +254,28 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 };
 static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
-// ---- the variant -------------------------------------------------------------------------------
-constexpr bool kVInK = false;      // V is the first columns of K
-constexpr int kParts = 1;          // warps that share rows, and divide their columns
-constexpr int kBr = 128;            // query rows per block
-constexpr int kBc = 64;            // key and value rows per tile
-constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
-constexpr bool kSplit = false;     // teams and blocks divide the keys
-constexpr bool kPackedHeads = kSplit;  // rows are those of all query heads of a group
-constexpr int kTeams = 1;          // teams: groups of warps that share the rows and divide the keys
-constexpr int kMaxSplits = 1;      // most blocks that divide the keys of a row tile
-constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
-constexpr int kCombineWarps = 1;   // rows, one per warp, of a block of the combining kernel
-constexpr int kKStages = 2;        // stages of K
-constexpr int kVStages = 2;        // stages of V
-constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
-constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
-constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr bool kInt8Scores = false;      // Q and K are rounded to 8-bit integers
-constexpr int kQuantThreads = 0;      // of a block that rounds keys
-constexpr int kQuantTiles = 0;        // tiles of keys of such a block
-constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
+// ---- configuration of all forward families ---------------------------------------------------------------------
+constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
+constexpr int kMaxSplits = 1;          // most blocks that divide the keys of a row tile
+constexpr int kCombineWarps = 1;     // rows, one per warp, of a block of the combining kernel
+constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kWarps = 4;
+constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
+constexpr bool kVInK = false;              // V is the first columns of K
+constexpr int kParts = 1;              // warps that share rows, and divide their columns
+constexpr int kBr = 128;                 // query rows per block. A warp owns whole rows: no softmax across warps
+constexpr bool kSplit = kMaxSplits > 1;  // teams and blocks divide the keys
+constexpr bool kPackedHeads = kSplit;    // rows are those of all query heads of a group
+constexpr int kTeams = 1;              // teams: groups of warps that share the rows and divide the keys
+constexpr int kKStages = 2;            // stages of K
+constexpr int kVStages = 2;            // stages of V
+constexpr bool kQInRegisters = true;      // Q is read from shared memory once; else again for every tile
+constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
+constexpr int kQuantThreads = 0;    // of a block that rounds keys
+constexpr int kQuantTiles = 0;        // tiles of keys of such a block
+constexpr bool kInt8Scores = kQuantThreads > 0;  // Q and K are rounded to 8-bit integers
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -290,7 +291,7 @@ constexpr bool kJoint = kKStages == kVStages && kKStages > 1;  // K and V of a t
 
 static_assert(kHeadDim % 8 == 0 && kHeadDimV % 8 == 0 && kHeadDimV >= 8, "columns are multiples of 8");
 static_assert(!kVInK || kKStages == kVStages, "K and V of a tile are one");
-static_assert(kHeadDimV <= kHeadDim, "rows of O come into the coord of rows of Q");
+static_assert(kHeadDimV <= kHeadDim, "rows of O come into the place of rows of Q");
 static_assert(kParts > 1 || kHeadDim <= 256, "more columns are for several warps");
 static_assert(kWarps % (kTeams * kParts) == 0, "teams are of one size");
 static_assert(kBr * kTeams * kParts % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");
@@ -612,14 +613,13 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
             const int r = first_row + m * 16 + h * 8 + lane / 4;
             limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
         }
-        // Columns are constants after unrolling.
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int n = 0; n < kColTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])
+                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
                     s[m][n][e] = minus_infinity();
 }
 
@@ -699,6 +699,8 @@ struct ContiguousRows {
 };
 
 using KeyRows = ContiguousRows;
+
+constexpr bool kPagesExchanged = false;
 
 // The empty policy: lanes exchange no page numbers.
 struct NoPageNumbers {
@@ -902,8 +904,8 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 // neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
 // leaving its lane. The four lanes of a quad share a row.
 
-// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps a
-// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
+// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps
+// a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
@@ -1641,8 +1643,8 @@ private:
 
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A team
-// of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A
+// team of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
@@ -1687,10 +1689,9 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
-    if constexpr (kKv8)
-        fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
-                                                      tile, coord.seq_k(p) - tile * kBc,
-                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
+    fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+                                                  tile, coord.seq_k(p) - tile * kBc,
+                                                  [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
 template <bool kFull>
@@ -1723,10 +1724,9 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
     fills.k.template issue<kWide || kFull>(
         plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
-    if constexpr (kKv8)
-        fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
-                                                      tile, coord.seq_k(p) - tile * kBc,
-                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
+    fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
+                                                  tile, coord.seq_k(p) - tile * kBc,
+                                                  [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
 // ---- S = Q K^T of the elements as they are ---------------------------------------------------------------------
@@ -2185,8 +2185,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    if constexpr (kKv8)
-        finish_output(o);
+    finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }
 

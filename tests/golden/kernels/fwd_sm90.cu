@@ -47,8 +47,8 @@ template <class A, class B> struct Either<false, A, B> {
 
 // ---- element types ----------------------------------------------------------------------------------------------
 //
-// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two neighbouring
-// elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
 
 struct fp16 {
     static constexpr int kBytes = 2;
@@ -125,7 +125,6 @@ constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
-#define FA2_FEATURES     false  // members of all other features
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
@@ -145,21 +144,23 @@ constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr bool kPaged = false;        // K and V are paged
 constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
 constexpr bool kAppend = false;       // new keys and values are first written into K and V
-constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
+constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
-constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
-constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// The members of all other features: FA2_FEATURES is true if there are any.
+#define FA2_FEATURES false
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -253,9 +254,11 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 };
 static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
+// ---- configuration of all forward families ---------------------------------------------------------------------
+constexpr int kBc = 64;                       // key and value rows per tile
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
-constexpr int kBc = 64;  // key and value rows per tile
 constexpr int kStages = 2;  // stages of K, and as many of V
 constexpr bool kPingPong = 1 == 1;  // ping-pong: warpgroups start their products in turn
 constexpr bool kPackedHeads = false;  // rows are all query heads of a group
@@ -263,19 +266,21 @@ constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share;
 constexpr bool kByWeight = true;  // row tiles that see the most keys come first
 constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
 constexpr bool kOByMap = true;  // O is stored by TMA
-constexpr bool kSpeculatesMax = false;  // in tiles without a mask (speculative_max.cuh)
 constexpr bool kBiasInAccumulator = false;  // the accumulator of S begins as a bias in 16 bits
 constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
-constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
-constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
+enum class DropoutForm { none, beside, early };
+constexpr DropoutForm kDropoutForm = DropoutForm::none;
+constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
+constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
 constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
-constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
+// The part of ALiBi that all scores of a row share goes to the softmax.
+constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
 constexpr int kGroupRows = 64;                                     // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                          // query rows per block
@@ -302,7 +307,7 @@ static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a mul
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
 // All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
-              "warpgroups would wait for registers that nobody gives");
+              "all warpgroups together have no more registers than at launch");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
@@ -346,41 +351,41 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
-#define FA2I_TILES_1 FA2I_TILE(0)
-#define FA2I_NAMES_1 "%0, %1, %2, %3"
-#define FA2I_TILES_2 FA2I_TILES_1, FA2I_TILE(1)
-#define FA2I_NAMES_2 FA2I_NAMES_1 ", %4, %5, %6, %7"
-#define FA2I_TILES_3 FA2I_TILES_2, FA2I_TILE(2)
-#define FA2I_NAMES_3 FA2I_NAMES_2 ", %8, %9, %10, %11"
-#define FA2I_TILES_4 FA2I_TILES_3, FA2I_TILE(3)
-#define FA2I_NAMES_4 FA2I_NAMES_3 ", %12, %13, %14, %15"
-#define FA2I_TILES_5 FA2I_TILES_4, FA2I_TILE(4)
-#define FA2I_NAMES_5 FA2I_NAMES_4 ", %16, %17, %18, %19"
-#define FA2I_TILES_6 FA2I_TILES_5, FA2I_TILE(5)
-#define FA2I_NAMES_6 FA2I_NAMES_5 ", %20, %21, %22, %23"
-#define FA2I_TILES_7 FA2I_TILES_6, FA2I_TILE(6)
-#define FA2I_NAMES_7 FA2I_NAMES_6 ", %24, %25, %26, %27"
-#define FA2I_TILES_8 FA2I_TILES_7, FA2I_TILE(7)
-#define FA2I_NAMES_8 FA2I_NAMES_7 ", %28, %29, %30, %31"
-#define FA2I_TILES_9 FA2I_TILES_8, FA2I_TILE(8)
-#define FA2I_NAMES_9 FA2I_NAMES_8 ", %32, %33, %34, %35"
-#define FA2I_TILES_10 FA2I_TILES_9, FA2I_TILE(9)
-#define FA2I_NAMES_10 FA2I_NAMES_9 ", %36, %37, %38, %39"
-#define FA2I_TILES_11 FA2I_TILES_10, FA2I_TILE(10)
-#define FA2I_NAMES_11 FA2I_NAMES_10 ", %40, %41, %42, %43"
-#define FA2I_TILES_12 FA2I_TILES_11, FA2I_TILE(11)
-#define FA2I_NAMES_12 FA2I_NAMES_11 ", %44, %45, %46, %47"
-#define FA2I_TILES_13 FA2I_TILES_12, FA2I_TILE(12)
-#define FA2I_NAMES_13 FA2I_NAMES_12 ", %48, %49, %50, %51"
-#define FA2I_TILES_14 FA2I_TILES_13, FA2I_TILE(13)
-#define FA2I_NAMES_14 FA2I_NAMES_13 ", %52, %53, %54, %55"
-#define FA2I_TILES_15 FA2I_TILES_14, FA2I_TILE(14)
-#define FA2I_NAMES_15 FA2I_NAMES_14 ", %56, %57, %58, %59"
-#define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
-#define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
+#define FA2I_TILES_8 FA2I_TILE(0)
+#define FA2I_NAMES_8 "%0, %1, %2, %3"
+#define FA2I_TILES_16 FA2I_TILES_8, FA2I_TILE(1)
+#define FA2I_NAMES_16 FA2I_NAMES_8 ", %4, %5, %6, %7"
+#define FA2I_TILES_24 FA2I_TILES_16, FA2I_TILE(2)
+#define FA2I_NAMES_24 FA2I_NAMES_16 ", %8, %9, %10, %11"
+#define FA2I_TILES_32 FA2I_TILES_24, FA2I_TILE(3)
+#define FA2I_NAMES_32 FA2I_NAMES_24 ", %12, %13, %14, %15"
+#define FA2I_TILES_40 FA2I_TILES_32, FA2I_TILE(4)
+#define FA2I_NAMES_40 FA2I_NAMES_32 ", %16, %17, %18, %19"
+#define FA2I_TILES_48 FA2I_TILES_40, FA2I_TILE(5)
+#define FA2I_NAMES_48 FA2I_NAMES_40 ", %20, %21, %22, %23"
+#define FA2I_TILES_56 FA2I_TILES_48, FA2I_TILE(6)
+#define FA2I_NAMES_56 FA2I_NAMES_48 ", %24, %25, %26, %27"
+#define FA2I_TILES_64 FA2I_TILES_56, FA2I_TILE(7)
+#define FA2I_NAMES_64 FA2I_NAMES_56 ", %28, %29, %30, %31"
+#define FA2I_TILES_72 FA2I_TILES_64, FA2I_TILE(8)
+#define FA2I_NAMES_72 FA2I_NAMES_64 ", %32, %33, %34, %35"
+#define FA2I_TILES_80 FA2I_TILES_72, FA2I_TILE(9)
+#define FA2I_NAMES_80 FA2I_NAMES_72 ", %36, %37, %38, %39"
+#define FA2I_TILES_88 FA2I_TILES_80, FA2I_TILE(10)
+#define FA2I_NAMES_88 FA2I_NAMES_80 ", %40, %41, %42, %43"
+#define FA2I_TILES_96 FA2I_TILES_88, FA2I_TILE(11)
+#define FA2I_NAMES_96 FA2I_NAMES_88 ", %44, %45, %46, %47"
+#define FA2I_TILES_104 FA2I_TILES_96, FA2I_TILE(12)
+#define FA2I_NAMES_104 FA2I_NAMES_96 ", %48, %49, %50, %51"
+#define FA2I_TILES_112 FA2I_TILES_104, FA2I_TILE(13)
+#define FA2I_NAMES_112 FA2I_NAMES_104 ", %52, %53, %54, %55"
+#define FA2I_TILES_120 FA2I_TILES_112, FA2I_TILE(14)
+#define FA2I_NAMES_120 FA2I_NAMES_112 ", %56, %57, %58, %59"
+#define FA2I_TILES_128 FA2I_TILES_120, FA2I_TILE(15)
+#define FA2I_NAMES_128 FA2I_NAMES_120 ", %60, %61, %62, %63"
 
 // a0 ... a6: numbers of the asm operands after the accumulator.
-#define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
+#define FA2I_WGMMA(columns, a0, a1, a2, a3, a4, a5, a6)                                                                \
     template <> struct Wgmma<columns> {                                                                                \
         /* d = a b, or d += a b */                                                                                     \
         template <int kLiesA, int kLiesB, int kFirst = 0, int kTiles>                                                  \
@@ -390,9 +395,9 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    .reg .pred add;\n"                                                                       \
                          "    setp.ne.s32 add, %" #a2 ", 0;\n"                                                         \
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
-                         " {" FA2I_NAMES_##tiles "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"             \
+                         " {" FA2I_NAMES_##columns "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"           \
                          "}"                                                                                           \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
         }                                                                                                              \
                                                                                                                        \
@@ -405,10 +410,10 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    .reg .pred add;\n"                                                                       \
                          "    setp.ne.s32 add, %" #a5 ", 0;\n"                                                         \
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
-                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", add, 1, 1, %" #a6 ";\n"                                                                    \
                          "}"                                                                                           \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
         }                                                                                                              \
                                                                                                                        \
@@ -417,16 +422,16 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
         static __device__ __forceinline__ void add(float (&d)[1][kTiles][4], const uint32 (&a)[4], uint64 b)           \
         {                                                                                                              \
             asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
-                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", 1, 1, 1, %" #a5 ";"                                                                        \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
         }                                                                                                              \
     }
 
 template <int kColumns> struct Wgmma;
-FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
-FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
+FA2I_WGMMA(64, 32, 33, 34, 35, 36, 37, 38);
+FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
 
 // ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
@@ -617,14 +622,13 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
             const int r = first_row + m * 16 + h * 8 + lane / 4;
             limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
         }
-        // Columns are constants after unrolling.
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int n = 0; n < kColTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])
+                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
                     s[m][n][e] = minus_infinity();
 }
 
@@ -779,7 +783,7 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
 }
 
 // Arrives when the cp.async copies that this lane has issued are complete. The barrier counts this arrival (noinc).
-__device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
+__device__ __forceinline__ void barrier_arrive_after_copies(uint32 barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
@@ -1127,6 +1131,8 @@ template <class AnyTerms> __device__ __forceinline__ void slope_columns(const An
 
 __device__ __forceinline__ void add_slopes(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[4]) {}
 
+constexpr bool kSpeculatesMax = false;
+
 // The empty policy: the maximum of each tile is searched for.
 template <class AnyRows> __device__ __forceinline__ void speculative_p(AnyRows &) {}
 
@@ -1169,8 +1175,8 @@ struct SinkEnd {
 // neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
 // leaving its lane. The four lanes of a quad share a row.
 
-// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps a
-// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
+// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps
+// a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
