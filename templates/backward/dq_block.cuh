@@ -26,11 +26,11 @@ __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, i
                                          const DqTile &dq, int lane)
 {
     if constexpr (kPartial) {
-        char *const to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * kOutBytes;
+        const int64 of_head = batch * p.dq_stride.batch + head * p.dq_stride.head;
 #pragma unroll
         for (int m = 0; m < kDqPartTiles; m++)
-            put_fp32_tile<kHeadDim>(to, p.dq_stride.seq, tile * kBr + (first + m) * 16, p.seq_q, dq[m], p.scale, lane,
-                                    [&](int n) { return (n / 2 * kColWarps + col_warp) * 2 + n % 2; });
+            put_fp32_tile<kHeadDim>(p.dq, of_head, p.dq_stride, tile * kBr + (first + m) * 16, p.seq_q, dq[m], p.scale,
+                                    lane, [&](int n) { return (n / 2 * kColWarps + col_warp) * 2 + n % 2; });
         return;
     }
     const bool right = lane % 2 != 0;  // this lane takes columns of the right one of the two

@@ -119,9 +119,8 @@ __device__ __forceinline__ void write_query_rows(const Params &p, const RowCoord
                                                  const float (&dq)[1][2 * kDepth][4], uint32 q_smem, int warp, int lane)
 {
     if constexpr (kPartial) {
-        put_fp32_tile<kHeadDim>(p.dq + (coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head) * kOutBytes,
-                                p.dq_stride.seq, coord.first_row + warp * 16, p.seq_q, dq[0], p.scale, lane,
-                                [](int n) { return n; });
+        put_fp32_tile<kHeadDim>(p.dq, coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head, p.dq_stride,
+                                coord.first_row + warp * 16, p.seq_q, dq[0], p.scale, lane, [](int n) { return n; });
         return;
     }
 #pragma unroll

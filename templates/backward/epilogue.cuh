@@ -19,10 +19,10 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
     if (out == nullptr)
         return;
     if constexpr (kPartial) {
-        out += (coord.batch * stride.batch + coord.kv_head * stride.head) * kOutBytes;
+        const int64 head = coord.batch * stride.batch + coord.kv_head * stride.head;
 #pragma unroll
         for (int m = 0; m < kKeyTiles; m++)
-            put_fp32_tile<kColumns>(out, stride.seq, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
+            put_fp32_tile<kColumns>(out, head, stride, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
                                     [&](int n) { return (n / 2 * kQueryWarps + query_warp) * 2 + n % 2; });
         return;
     }

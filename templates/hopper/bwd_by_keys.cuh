@@ -74,7 +74,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Scores s, dp;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
-    await_keys(p, coord, barriers);
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
 #pragma unroll 1
     for (; visits > 0; visits--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;

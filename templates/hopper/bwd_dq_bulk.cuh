@@ -149,7 +149,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Dropout dropout(p, coord.first_key + warp * 16, lane);
     bool first = true;
 
-    await_keys(p, coord, barriers);
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
     if constexpr (kSAhead) {
         await_tile(p, barriers, stage, at);
         start_scores(s, k_rows, smem + kQArea);

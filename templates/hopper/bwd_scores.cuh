@@ -1,7 +1,6 @@
 #pragma once
 #include "backward/scores.cuh"
 #include "backward/cursor.cuh"
-#include "hopper/bwd_barriers.cuh"
 #include "hopper/bwd_products.cuh"
 
 // ---- S^T becomes P^T ------------------------------------------------------------------------------------------------
@@ -29,15 +28,6 @@ template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uin
         }
     fence_products();
     named_barrier(1, kKeyWorkers);  // the zeros are there
-}
-
-// Waits for the block's rows of K and V, and clears those after a packed sequence's end.
-__device__ __forceinline__ void await_keys(const Params &p, const BlockCoord &coord, const Barriers &barriers)
-{
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(barriers.smem + kKArea, barriers.smem + kVArea, p.seq_k - coord.first_key);
 }
 
 // LSE or delta of this lane's queries, two in each n8 tile.
