@@ -132,12 +132,9 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
-    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
-    const int warp = threadIdx.x / 32, first_head = coord.kv_head * p.group;
-    int lane = threadIdx.x % 32, place = ds_place(warp * 16, lane);
-    int dq_place = smem + kDqArea + warp * kDqPartBytes + lane * 16;
-    keep(lane);
-    keep(place);
+    const auto [k_rows, v_rows, warp, lane, place] = OwnKeys(smem, group);
+    const int first_head = coord.kv_head * p.group;
+    int dq_place = smem + kDqArea + warp * kDqPartBytes + threadIdx.x % 32 * 16;
     keep(dq_place);
     Stage stage;
     Cursor last = at;

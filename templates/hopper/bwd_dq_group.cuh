@@ -23,11 +23,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
-    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
-    const int warp = threadIdx.x / 32, first_head = coord.kv_head * p.group;
-    int lane = threadIdx.x % 32, place = ds_place(warp * 16, lane);
-    keep(lane);
-    keep(place);
+    const auto [k_rows, v_rows, warp, lane, place] = OwnKeys(smem, group);
+    const int first_head = coord.kv_head * p.group;
     const uint32 lane_rows = smem + kLseArea + lane % 4 * 2 * 4;
     Stage stage;
     Scores s, dp;
