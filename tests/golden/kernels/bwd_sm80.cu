@@ -2052,22 +2052,22 @@ __device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
 }
 
 // Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
-// fill a sector. to: the head's first row; stride: from row to row; row: the tile's first; chunk(n): where n8 tile n
-// lies in a row of kColumns.
+// fill a sector. head: element offset of the head in `out`; row: the tile's first row, in the head; chunk(n): where n8
+// tile n lies in a row of kColumns.
 template <int kColumns, int kTiles, class Chunk>
-__device__ __forceinline__ void put_fp32_tile(char *to, int64 stride, int row, int end, const float (&x)[kTiles][4],
-                                              float scale, int lane, Chunk chunk)
+__device__ __forceinline__ void put_fp32_tile(char *out, int64 head, const Strides &stride, int row, int end,
+                                              const float (&x)[kTiles][4], float scale, int lane, Chunk chunk)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const int own = row + h * 8 + lane / 4;
+        const int64 own = row + h * 8 + lane / 4;
         if (own >= end)
             continue;
+        char *const to = out + (head + own * stride.seq) * 4 + lane % 4 * 8;
 #pragma unroll
         for (int n = 0; n < kTiles; n++)
             if (chunk(n) < kColumns / 8)
-                put_fp32(to + own * stride * 4 + chunk(n) * 32 + lane % 4 * 8,
-                         float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+                put_fp32(to + chunk(n) * 32, float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
     }
 }
 
@@ -2113,10 +2113,10 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
     if (out == nullptr)
         return;
     if constexpr (kPartial) {
-        out += (coord.batch * stride.batch + coord.kv_head * stride.head) * kOutBytes;
+        const int64 head = coord.batch * stride.batch + coord.kv_head * stride.head;
 #pragma unroll
         for (int m = 0; m < kKeyTiles; m++)
-            put_fp32_tile<kColumns>(out, stride.seq, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
+            put_fp32_tile<kColumns>(out, head, stride, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
                                     [&](int n) { return (n / 2 * kQueryWarps + query_warp) * 2 + n % 2; });
         return;
     }

@@ -1230,22 +1230,22 @@ __device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
 }
 
 // Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
-// fill a sector. to: the head's first row; stride: from row to row; row: the tile's first; chunk(n): where n8 tile n
-// lies in a row of kColumns.
+// fill a sector. head: element offset of the head in `out`; row: the tile's first row, in the head; chunk(n): where n8
+// tile n lies in a row of kColumns.
 template <int kColumns, int kTiles, class Chunk>
-__device__ __forceinline__ void put_fp32_tile(char *to, int64 stride, int row, int end, const float (&x)[kTiles][4],
-                                              float scale, int lane, Chunk chunk)
+__device__ __forceinline__ void put_fp32_tile(char *out, int64 head, const Strides &stride, int row, int end,
+                                              const float (&x)[kTiles][4], float scale, int lane, Chunk chunk)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const int own = row + h * 8 + lane / 4;
+        const int64 own = row + h * 8 + lane / 4;
         if (own >= end)
             continue;
+        char *const to = out + (head + own * stride.seq) * 4 + lane % 4 * 8;
 #pragma unroll
         for (int n = 0; n < kTiles; n++)
             if (chunk(n) < kColumns / 8)
-                put_fp32(to + own * stride * 4 + chunk(n) * 32 + lane % 4 * 8,
-                         float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+                put_fp32(to + chunk(n) * 32, float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
     }
 }
 
@@ -1361,10 +1361,10 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
     if (out == nullptr)
         return;
     if constexpr (kPartial) {
-        out += (coord.batch * stride.batch + coord.kv_head * stride.head) * kOutBytes;
+        const int64 head = coord.batch * stride.batch + coord.kv_head * stride.head;
 #pragma unroll
         for (int m = 0; m < kKeyTiles; m++)
-            put_fp32_tile<kColumns>(out, stride.seq, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
+            put_fp32_tile<kColumns>(out, head, stride, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
                                     [&](int n) { return (n / 2 * kQueryWarps + query_warp) * 2 + n % 2; });
         return;
     }
@@ -1821,15 +1821,6 @@ template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uin
     named_barrier(1, kKeyWorkers);  // the zeros are there
 }
 
-// Waits for the block's rows of K and V, and clears those after a packed sequence's end.
-__device__ __forceinline__ void await_keys(const Params &p, const BlockCoord &coord, const Barriers &barriers)
-{
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(barriers.smem + kKArea, barriers.smem + kVArea, p.seq_k - coord.first_key);
-}
-
 // LSE or delta of this lane's queries, two in each n8 tile.
 struct RowValues {
     float2 of[kQueryTiles];
@@ -1946,6 +1937,21 @@ __device__ __forceinline__ void keep(int &x)
 {
     asm volatile("" : "+r"(x));
 }
+
+// What a thread keeps in registers for its 64 keys. Members are read once, before the loop.
+struct OwnKeys {
+    uint32 k_rows, v_rows;  // the warpgroup's rows of K and V
+    int warp, lane;
+    int place;  // of the lane in a tile of dS^T
+
+    __device__ __forceinline__ OwnKeys(uint32 smem, int group)
+        : k_rows(smem + kKArea + group * kGroupKeys * kPageRowBytes), v_rows(k_rows + kVArea - kKArea),
+          warp(threadIdx.x / 32), lane(threadIdx.x % 32), place(ds_place(warp * 16, lane))
+    {
+        keep(lane);
+        keep(place);
+    }
+};
 
 // Waits for a tile of Q and dO.
 __device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
@@ -2076,7 +2082,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Scores s, dp;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
-    await_keys(p, coord, barriers);
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
 #pragma unroll 1
     for (; visits > 0; visits--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;

@@ -2989,14 +2989,11 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
                 x.w += weight * part[i].w;
             }
         }
-        float inverse, lse;
+        float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
         if constexpr (kSinks) {
             const SinkEnd end(most, sum, p.features.sinks[head]);
             inverse = end.inverse;
             lse = end.lse;
-        } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(most, sum, 1.0f);
         }
         if constexpr (kPartial)
             lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
