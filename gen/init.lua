@@ -10,6 +10,7 @@
 local arch_of = require("core.arch")
 local axes_of = require("core.axes")
 local baselines = require("baselines")
+local elements = require("core.elements")
 local estimate = require("core.estimate")
 local families = require("families")
 local template = require("core.template")
@@ -19,8 +20,9 @@ local M = {}
 
 -- Returns why no family serves a problem: what the SM lacks for all of them, or each family's reason.
 local function why_unserved(problem, arch, reasons)
-   if problem.dtype == "bf16" and arch.sm < 80 then
-      return ("bf16 needs compute capability 8.0, and this is %d.%d"):format(arch.sm // 10, arch.sm % 10)
+   local _, missing = elements.exists_on(arch.sm, problem)
+   if missing then
+      return ("%s, and this is %d.%d"):format(missing, arch.sm // 10, arch.sm % 10)
    end
    return #reasons > 0 and table.concat(reasons, "; ") or "there are no families of " .. problem.op .. " kernels"
 end

@@ -320,10 +320,10 @@ static void test_meetings_by_counting(void)
         fa2i_memory ma, mb;
         const bool collides = count_meetings(&a, of_a, &a, of_a, true);
         const bool meet = count_meetings(&a, of_a, &b, of_b, false);
-        CHECK_EQ(fa2i_memory_of_tensor("a", &a, of_a, 8, NULL, &ma), FA2_OK);
-        CHECK_EQ(fa2i_memory_of_tensor("b", &b, of_b, 8, NULL, &mb), FA2_OK);
+        CHECK_EQ(fa2i_memory_of_rows("a", &a, of_a, 8, 2, NULL, &ma), FA2_OK);
+        CHECK_EQ(fa2i_memory_of_rows("b", &b, of_b, 8, 2, NULL, &mb), FA2_OK);
         wrong += (fa2i_memory_check_apart(&ma, &mb) != FA2_OK) != meet;
-        wrong += (fa2i_memory_of_tensor("a", &a, of_a, 8, "a test", &ma) != FA2_OK) != collides;
+        wrong += (fa2i_memory_of_rows("a", &a, of_a, 8, 2, "a test", &ma) != FA2_OK) != collides;
         met += meet;
         refused += collides;
     }
@@ -339,8 +339,8 @@ static void test_patience(void)
     const fa2_tensor a = {(void *)16, 8 * 1000003, 8 * 1000033, 8 * 1000037};
     const fa2_tensor b = {(void *)32, 8 * 999983, 8 * 999979, 8 * 999961};
     fa2i_memory ma, mb;
-    CHECK_EQ(fa2i_memory_of_tensor("a", &a, many, 8, NULL, &ma), FA2_OK);
-    CHECK_EQ(fa2i_memory_of_tensor("b", &b, many, 8, NULL, &mb), FA2_OK);
+    CHECK_EQ(fa2i_memory_of_rows("a", &a, many, 8, 2, NULL, &ma), FA2_OK);
+    CHECK_EQ(fa2i_memory_of_rows("b", &b, many, 8, 2, NULL, &mb), FA2_OK);
     const fa2_status st = fa2i_memory_check_apart(&ma, &mb);
     CHECK(st == FA2_OK || st == FA2_E_INVALID);
 }

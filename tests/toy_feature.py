@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Adds a small feature to a copy of the product, and builds and tunes the copy on the software device.
+"""Adds a small feature and a small element type to a copy of the product, and tunes both on the software device.
 
     toy_feature.py FOLDER LIBFA2SIM [CMAKE-OPTION...]
     toy_feature.py      only checks that README.md, "Add a feature", names the files
 
-FOLDER gets the copy and its build. toy_feature.patch is the feature: a number per head is added to each of the head's
-scores, forward only. It may touch at most FILES_MOST product files. The verification of the copy must pass the kernels,
-and find one that reads another head's number. Where Python's headers are, the extension module must know the keyword.
+FOLDER gets the copy and its build.
+
+- toy_feature.patch is the feature: a number per head is added to each of the head's scores, forward only.
+- toy_dtype.patch is the element type: fp16 whose two bytes are in the other order.
+
+Each patch may touch only so many product files. The verification of the copy must pass the kernels. It must find a
+kernel that reads another head's number, and one that multiplies elements without putting their bytes in order. Where
+Python's headers are, the extension module must know the feature's keyword.
 """
 
 import os
@@ -16,13 +21,27 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from typing import NamedTuple
 
 TESTS = pathlib.Path(__file__).resolve().parent
 PRODUCT = ("cache", "gen", "runtime", "templates", "tuner")
-FILES_MOST = 10
-SHAPE = "Hq=2,Hkv=1,Sq=48,Sk=80,D=16,head_bias=1"
-KERNEL = "templates/forward/terms.cuh"
-RIGHT, WRONG = "p.features.head_bias[coord.query_head(p, row)]", "p.features.head_bias[0]"
+SHAPE = "Hq=2,Hkv=1,Sq=48,Sk=80,D=16"
+
+
+class Toy(NamedTuple):
+    patch: str
+    files_most: int
+    field: str   # of the shape
+    kernel: str  # the file that has `right`, which `wrong` replaces
+    right: str
+    wrong: str
+
+
+TOYS = (
+    Toy("toy_feature.patch", 10, "head_bias=1", "templates/forward/terms.cuh",
+        "p.features.head_bias[coord.query_head(p, row)]", "p.features.head_bias[0]"),
+    Toy("toy_dtype.patch", 12, "dtype=swapped", "templates/lib/mma.cuh", "own, swapped::swap(b0)", "own, b0"),
+)
 KEYWORD = """
 import inspect, _native
 assert ("head_bias", "head_bias", False, False) in _native.OPERANDS, _native.OPERANDS
@@ -51,10 +70,10 @@ def check_readme():
         sys.exit(f'README.md, "Add a feature", does not name {", ".join(missing) or "anything"}')
 
 
-def tune(build, sim, name, status, overlay):
-    return run(build / "tuner/fa2-tune", "--device", "0", "--shape", SHAPE, status=status, cwd=build,
+def tune(build, sim, toy, status, overlay):
+    return run(build / "tuner/fa2-tune", "--device", "0", "--shape", f"{SHAPE},{toy.field}", status=status, cwd=build,
                FA2_CUDA_LIBRARY=str(sim), FA2_SIM_CARD="rtx3060", FA2_GEN_PATH=str(overlay), FA2_SHARE="",
-               FA2_DB=str(build / f"{name}.db"))
+               FA2_DB=str(build / f"{overlay.name}_{toy.field}.db"))
 
 
 def check(said, pattern):
@@ -62,21 +81,15 @@ def check(said, pattern):
         sys.exit(f"not said: {pattern}\n{said}")
 
 
-def main(folder, sim, *options):
-    check_readme()
-    folder, sim = pathlib.Path(folder).resolve(), pathlib.Path(sim).resolve()
-    copy, build, wrong = folder / "copy", folder / "build", folder / "wrong"
-    shutil.rmtree(folder, ignore_errors=True)
-    for name in PRODUCT:
-        shutil.copytree(TESTS.parent / name, copy / name)
-    shutil.copy(TESTS.parent / "CMakeLists.txt", copy)
-
-    said = run("patch", "-p1", "-d", copy, "-i", TESTS / "toy_feature.patch")
+def apply(toy, copy):
+    said = run("patch", "-p1", "-d", copy, "-i", TESTS / toy.patch)
     touched = re.findall(r"^patching file (\S+)", said, re.M)
-    print(f"the feature touches {len(touched)} product files: {', '.join(touched)}")
-    if not 0 < len(touched) <= FILES_MOST:
-        sys.exit(f"at most {FILES_MOST} are wanted")
+    print(f"{toy.patch} touches {len(touched)} product files: {', '.join(touched)}")
+    if not 0 < len(touched) <= toy.files_most:
+        sys.exit(f"at most {toy.files_most} are wanted")
 
+
+def build_copy(copy, build, options):
     has_python = pathlib.Path(sysconfig.get_path("include"), "Python.h").exists()
     python = [f"-DFA2_PYTHON={'ON' if has_python else 'OFF'}", f"-DPython_EXECUTABLE={sys.executable}"]
     run("cmake", "-S", copy, "-B", build, "-DFA2_TESTS=OFF", *python, *options)
@@ -85,13 +98,34 @@ def main(folder, sim, *options):
         run(sys.executable, "-c", KEYWORD, cwd=build / "runtime/python")
         check((build / "runtime/python/_native.pyi").read_text(encoding="utf-8"), "head_bias: Any = None")
 
-    few = TESTS / "sim/few"
-    check(tune(build, sim, "right", 0, few), r"2 verified\n.*, 0 of them failed")
+
+def verify(toy, copy, build, sim):
+    """Tunes kernels as they are, and then with a fault that the verification must find."""
+    few, wrong = TESTS / "sim/few", copy.parent / "wrong"
+    check(tune(build, sim, toy, 0, few), r"[1-9] verified\n.*, 0 of them failed")
     shutil.copytree(few, wrong)
-    (wrong / KERNEL).parent.mkdir(parents=True)
-    text = (copy / KERNEL).read_text(encoding="utf-8")
-    (wrong / KERNEL).write_text(text.replace(RIGHT, WRONG), encoding="utf-8")
-    check(tune(build, sim, "wrong", 1, wrong), r"head_bias=1: failed: no variant can run \(wrong: 2\)")
+    (wrong / toy.kernel).parent.mkdir(parents=True)
+    text = (copy / toy.kernel).read_text(encoding="utf-8")
+    if toy.right not in text:
+        sys.exit(f"{toy.kernel} lacks {toy.right}")
+    (wrong / toy.kernel).write_text(text.replace(toy.right, toy.wrong), encoding="utf-8")
+    check(tune(build, sim, toy, 1, wrong), rf"{toy.field}.*: failed: no variant can run \(wrong: [1-9]\)")
+    shutil.rmtree(wrong)
+
+
+def main(folder, sim, *options):
+    check_readme()
+    folder, sim = pathlib.Path(folder).resolve(), pathlib.Path(sim).resolve()
+    copy, build = folder / "copy", folder / "build"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in PRODUCT:
+        shutil.copytree(TESTS.parent / name, copy / name)
+    shutil.copy(TESTS.parent / "CMakeLists.txt", copy)
+    for toy in TOYS:
+        apply(toy, copy)
+    build_copy(copy, build, options)
+    for toy in TOYS:
+        verify(toy, copy, build, sim)
     shutil.rmtree(folder)
 
 

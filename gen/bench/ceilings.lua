@@ -1,6 +1,7 @@
 -- Kernels that measure what a card can do. A benchmark compares attention with these rates. Each kernel is a family
 -- that serves no problem, and has only texts, recipes and sources (core/family.lua). tuner/bench/ceilings.c says which
 -- are run, and how much work a thread does in an iteration.
+local elements = require("core.elements")
 local families = require("core.family")
 local forward_sm90 = require("ops.forward_sm90")
 
@@ -26,7 +27,7 @@ local function family(name, axes, own)
 
       names = function(v)
          local names = own.names and own.names(v) or {}
-         names.threads, names.element = 256, v.dtype == "bf16" and "bf16" or "f16"
+         names.threads, names.element = 256, v.dtype and elements.ptx(v)
          return names
       end,
    })
@@ -52,10 +53,10 @@ local function products(v)
 end
 
 return {
-   family("ceiling_wgmma", {{name = "dtype", values = {"fp16", "bf16"}}}, {suffix = "a", names = products}),
+   family("ceiling_wgmma", {{name = "dtype", values = elements.names}}, {suffix = "a", names = products}),
    family("ceiling_tensor", {
       {name = "k", values = {8, 16}},
-      {name = "dtype", values = {"fp16", "bf16"}},
+      {name = "dtype", values = elements.names},
       {name = "sum", values = {"fp32", "fp16"}, when = is_instruction},
    }),
    family("ceiling_shared", {}),

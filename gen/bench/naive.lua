@@ -11,7 +11,7 @@ local anywhere = {
    serves_sm = function()
       return nil, "it is there to be compared with"
    end,
-   bf16 = true,
+   sm = 80,
 }
 
 local function step(entry, role, threads, blocks)

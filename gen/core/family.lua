@@ -193,7 +193,7 @@ function methods.environment(self, v)
       names[name] = value
    end
    names.family, names.op = self.name, self.op
-   names.bf16, names.turing = v.dtype == "bf16", self.path.k8 == true
+   names.products = self.path.products
    names.steps = other_steps(self.recipe(v))
    return names
 end

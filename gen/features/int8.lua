@@ -1,5 +1,6 @@
 -- int8: Q K^T in 8-bit integers, where the problem permits it (scores=int8). A step before attention rounds K
 -- (templates/forward/quantise.cuh); the main step rounds Q.
+local elements = require("core.elements")
 local lengths = require("features.lengths")
 local window = require("features.window")
 
@@ -34,9 +35,9 @@ function M.is_on(v)
    return v.qk == "int8"
 end
 
--- Returns the columns of rows of K in shared memory, as numbers of 16 bits. 8-bit rows are whole k32 steps.
+-- Returns the columns of rows of K in shared memory, as if they were elements. 8-bit rows are whole k32 steps.
 function M.key_columns(v, padded)
-   return M.is_on(v) and (v.d + 31) // 32 * 16 or padded
+   return M.is_on(v) and (v.d + 31) // 32 * 32 // elements.bytes(v) or padded
 end
 
 -- Returns the registers besides rows of Q, for each row tile two scales, two products with the mean key, and what
@@ -67,7 +68,7 @@ function M.us(v, problem, arch)
    for _, part in ipairs(lengths.parts(problem)) do
       rows = rows + part.heads_kv * part.batch * window.seen_keys(part)
    end
-   return arch.launch_us + rows * (2 * v.d + 2 * M.key_columns(v)) / arch.dram
+   return arch.launch_us + rows * elements.bytes(v) * (v.d + M.key_columns(v)) / arch.dram
 end
 
 -- Adds the step and its workspace to a recipe.

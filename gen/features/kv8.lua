@@ -1,5 +1,7 @@
 -- kv8: K and V in 8 bits, with a scale for each row (templates/forward/kv8_scores.cuh, kv8_values.cuh). Elements are
 -- made in registers, between ldmatrix and the products.
+local elements = require("core.elements")
+
 local M = {}
 
 M.forward_only = true
@@ -20,10 +22,10 @@ M.q_axis = {
    end,
 }
 
--- Returns the columns of a row of K or V in shared memory, as numbers of 16 bits. columns: of the row; padded: the same
--- in whole k16 steps.
+-- Returns the columns of a row of K or V in shared memory, as if they were elements. columns: of the row; padded: the
+-- same in whole k16 steps.
 function M.row_columns(v, columns, padded)
-   return M.is_on(v) and (columns + 31) // 32 * 16 or padded
+   return M.is_on(v) and (columns + 31) // 32 * 32 // elements.bytes(v) or padded
 end
 
 -- Returns bytes of shared memory for the scales of a tile of K or V. A gap follows each 32: of as many scales as the
@@ -60,7 +62,7 @@ end
 
 -- Returns the bytes of an element of K and V.
 function M.element_bytes(problem)
-   return problem.kv == "dtype" and 2 or 1
+   return problem.kv == "dtype" and elements.bytes(problem) or 1
 end
 
 -- Returns the bytes of a key's scales.

@@ -123,9 +123,7 @@ function M.names(v, op)
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,
       features = count > 0, score_params = count > 0 or has.softcap or v.window ~= 0,
-      -- Terms that all scores of a row share may go into the softmax (offsets) or into the product (alibi_mma): on
-      -- wgmma alone.
-      offsets = false, alibi_mma = false,
+      alibi_mma = false, -- ALiBi is computed by the product: on wgmma alone
    }
 end
 

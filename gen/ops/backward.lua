@@ -25,6 +25,7 @@ local bias = require("features.bias")
 local block = require("ops.backward_block")
 local columns = require("features.columns")
 local cost = require("ops.backward_cost")
+local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
 local lengths = require("features.lengths")
@@ -113,12 +114,6 @@ function M.adds_dq_in_order(v)
    return v.deterministic == 1 and v.dq == "atomic"
 end
 
--- Returns true if one loop has both the tiles with a mask and those without. Measured with 21 causal kernels with
--- turns, D = 128: 14 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
-local function has_one_loop(v)
-   return v.window > 0 or v.split == 1 or M.adds_dq_in_order(v) and v.causal == 1 and v.d > 64
-end
-
 local main_blocks = {atomic = "key_tiles", separate = "key_and_query_tiles", block = "key_heads"}
 
 -- Threads of a block of the sinks step.
@@ -169,7 +164,7 @@ local function recipe_of(name, v)
       blocks = main_blocks[v.dq] .. (v.dq == "separate" and "/" .. 16 * v.warps or ""),
    }
    if v.split == 1 then
-      local pitch = 2 * (block.padded(v) + (v.layout == "pad" and 8 or 0))
+      local pitch = elements.bytes(v) * (block.padded(v) + (v.layout == "pad" and 8 or 0))
       steps[#steps + 1] = M.combine_step(name, 32 * v.warps, v.bc * pitch)
    end
    if v.dq ~= "separate" then
@@ -220,9 +215,7 @@ function M.family(name, path)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
-            dq_order = M.adds_dq_in_order(v) and 1 or 0, one_loop = has_one_loop(v),
-            dq_parts = dq_parts,
-            prepared = v.rows == "prepared", wgmma = false, writers = 32 * v.warps,
+            dq_order = M.adds_dq_in_order(v) and 1 or 0, dq_parts = dq_parts, prepared = v.rows == "prepared",
          })
       end,
    })

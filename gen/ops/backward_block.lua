@@ -2,6 +2,7 @@
 -- compute the same (templates/backward/shape.cuh, tile.cuh). v: the axes of a variant (backward_axes.lua).
 local bias = require("features.bias")
 local columns = require("features.columns")
+local elements = require("core.elements")
 local features = require("features.list")
 local lengths = require("features.lengths")
 local softcap = require("features.softcap")
@@ -70,9 +71,10 @@ function M.smem_bytes(v)
    local pitches = d_pad + dv_pad + 2 * padding -- elements of a row of Q or K plus a row of O or V
    local shared_p = v.qwarps > 1 and v.br * v.bc or 0
    local scores = (v.barriers == 1 and 2 or 1) * (v.bc * (v.br + padding) + shared_p)
-   local bytes = 2 * ((v.bc + v.stages * v.br) * pitches + scores) + 8 * v.stages * v.br
+   local of_element = elements.bytes(v)
+   local bytes = of_element * ((v.bc + v.stages * v.br) * pitches + scores) + 8 * v.stages * v.br
    if v.dq == "separate" then
-      return math.max(bytes, 2 * (16 * v.warps + 2 * v.dqbc) * pitches + 128 * v.warps)
+      return math.max(bytes, of_element * (16 * v.warps + 2 * v.dqbc) * pitches + 128 * v.warps)
    end
    return bytes
 end

@@ -2,6 +2,7 @@
 -- queries of one key block. Additions to dQ, or dQ itself, take shared memory's time. Then come barriers, the prologue
 -- and epilogue of a block, and the kernels before and after it. The model ranks variants.
 local columns = require("features.columns")
+local elements = require("core.elements")
 local forward = require("ops.forward_plain_cost")
 local window = require("features.window")
 
@@ -75,7 +76,7 @@ local function tile_clocks(v, f, arch, blocks)
    local scores = v.br * v.bc
    local of_keys = v.dq == "separate" and 2 or 3 -- products with rows of Q or K; two more have rows of O or V
    local tensor = 2 * scores * (of_keys * f.d_pad + 2 * f.dv_pad) / (f.k8 and arch.tensor_k8 or arch.tensor)
-   local filled = 2 * v.br * (f.d_pad + f.dv_pad) * f.fill_ways
+   local filled = elements.bytes(v) * v.br * (f.d_pad + f.dv_pad) * f.fill_ways
    local smem = (512 * fragments(v, f) * v.warps + filled) / arch.smem_rate
    local sums = 4 * v.br * f.d_pad
    if v.dq == "atomic" then
@@ -192,9 +193,10 @@ local function drift_us(v, sizes, arch, heads, tiles, k_tiles, columns_padded)
    local together = math.max(least_heads, interleaved // k_tiles)
    local side_by_side = math.min(k_tiles, arch.sm_count / together)
    local span = math.min(heads * side_by_side * v.bc / v.br, tiles / sizes.kv_heads)
-   local bytes = together * span * v.br * columns_padded * 8 -- Q and dO have two bytes, dQ has four
+   local inputs, dq = 2 * elements.bytes(v), 4 -- bytes of Q and dO, and of dQ, which is read and written
+   local bytes = together * span * v.br * columns_padded * (inputs + dq)
    local missed = math.max(0, 1 - fit.drift_l2 * arch.l2_bytes / bytes)
-   return missed * tiles * k_tiles * sizes.visible * v.br * columns_padded * 12 / arch.dram -- dQ is read and written
+   return missed * tiles * k_tiles * sizes.visible * v.br * columns_padded * (inputs + 2 * dq) / arch.dram
 end
 
 -- Returns us for a problem; math.huge if no SM can hold a block. facts: backward_block.lua makes them. If

@@ -1,28 +1,26 @@
 -- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cuh).
 --
--- split and heads: blocks that share the queries of a tile of keys.
---   split=1   for few blocks, as in backward.lua
---   split=2   a block has `heads` query heads of a group, and adds to dK and dV in fp32 in the workspace. A combine
---             step converts these sums. It is for masks: blocks of different keys have different numbers of tiles in a
---             head. If they walk all heads of a group, they drift apart, and L2 no longer holds what they share. Also,
---             a block of all heads is long, and the last ones finish alone
---
--- keys: deterministic=1 under a causal mask: blocks with the last keys begin first, or those with the first keys
--- (templates/backward/dq_order.cuh).
---
 -- A block has two warpgroups with 64 keys each; with more than 128 columns, three warpgroups that divide the products
 -- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br. dQ is summed by fp32
 -- additions in memory. Steps of their own prepare and convert it, as in the other families (backward.lua). The axes:
 --   br       queries of a tile
---   split    as in backward.lua
---   dq       who adds dQ to its sums. atomic: each warp its part, from registers. bulk: the copy engine, that of the
---            tile before (bwd_dq_bulk.cuh). group: one more warpgroup, which computes dQ alone (bwd_dq_group.cuh)
---   order    dV is started before dS is made (early), or behind dS (late), which frees registers. With them, dq=bulk
+--   split    blocks that share the queries of a tile of keys. 1: for few blocks, as in backward.lua. 2: a block has
+--            some whole query heads of a group, and adds to dK and dV in fp32 in the workspace. A combine step
+--            converts these sums. 2 is for masks: blocks of different keys have different numbers of tiles in a head.
+--            If they walk all heads of a group, they drift apart, and L2 no longer holds what they share. Also, a
+--            block of all heads is long, and the last ones finish alone
+--   heads    query heads of a block with split=2
+--   keys     deterministic=1 under a causal mask: blocks with the last keys begin first, or those with the first keys
+--            (templates/backward/dq_order.cuh)
+--   dq       who adds dQ to its sums. atomic: each warp its part, from registers. bulk: the copy engine, one tile
+--            later (bwd_dq_bulk.cuh). group: one more warpgroup, which computes dQ alone (bwd_dq_group.cuh)
+--   order    dV is started before dS is made (early), or after it (late), which frees registers. With these, dq=bulk
 --            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64
 local alibi = require("features.alibi")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
 local dropout = require("features.dropout")
+local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
 local fwd_sm90 = require("ops.forward_sm90")
@@ -49,10 +47,9 @@ local waves = 1
 -- products of a tile if dK and dV have many columns (bwd_by_product.cuh).
 --   groups    warpgroups that compute
 --   keys      of a block
---   group     registers of a thread that has scores. One that loads has 24, and one that has only dQ takes the rest
-local by_keys = {groups = 2, keys = 128, group = 240}
-local with_dq_group = {groups = 3, keys = 128, group = 208}
-local by_product = {groups = 3, keys = 64, group = 208}
+local by_keys = {groups = 2, keys = 128}
+local with_dq_group = {groups = 3, keys = 128}
+local by_product = {groups = 3, keys = 64}
 
 local function division_of(v)
    return v.d > 128 and by_product or v.dq == "group" and with_dq_group or by_keys
@@ -96,7 +93,7 @@ local function smem_bytes(v)
    local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages(v) * v.br)
    local scores = division.keys * v.br
    local score_stages = stages(v)
-   local bytes = tiles + 2 * score_stages * scores + 2 * stages(v) * 4 * v.br + 8 * (2 + 4 * stages(v))
+   local bytes = tiles + elements.bytes(v) * score_stages * scores + 2 * stages(v) * 4 * v.br + 8 * (2 + 4 * stages(v))
    if division == by_keys and v.dq == "atomic" then
       return bytes
    end
@@ -139,8 +136,8 @@ end
 -- Returns what the cost model (backward_cost.lua) needs to know about a block.
 local function shape_of(v)
    return {
-      br = v.br, bc = division_of(v).keys, split = v.split, heads = v.heads, dq = "atomic", rows = "prepared",
-      waves = waves,
+      dtype = v.dtype, br = v.br, bc = division_of(v).keys, split = v.split, heads = v.heads, waves = waves,
+      dq = "atomic", rows = "prepared",
    }
 end
 
@@ -156,7 +153,8 @@ end
 --   divided      FLOP per clock and SM if warpgroups divide the products (by pages)
 --   bias         clocks per score for a bias, which each thread reads by itself
 local fit = {
-   tensor = 2480, per_score = 0.11, bulk = 0.045, group = 2540, order = 1.03, reversed = 1.05, divided = 2090, bias = 0.2,
+   tensor = 2480, per_score = 0.11, bulk = 0.045, group = 2540, order = 1.03, reversed = 1.05, divided = 2090,
+   bias = 0.2,
 }
 M.fit = fit -- for tests/bench/fit.lua
 
@@ -231,10 +229,10 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages(v),
-      dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0, wgmma = true,
-      by_product = division == by_product, writers = division == by_product and 128 or 2 * 128,
-      dq_columns = width, group_registers = division.group,
+      smem_bytes = smem_bytes(v), bc = division.keys, stages = stages(v),
+      dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
+      consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
+      dq_columns = width,
    })
    return fwd_sm90.add_product_names(own, v, product_columns(v, width))
 end

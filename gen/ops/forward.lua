@@ -17,6 +17,7 @@
 local append = require("features.append")
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
+local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
 local int8 = require("features.int8")
@@ -59,7 +60,7 @@ local function padded(v)
    return columns.padded(v.d, v), columns.padded(columns.of(v), v)
 end
 
--- The same of rows of K and V as they lie there, as numbers of 16 bits.
+-- The same of rows of K and V as they lie there, as if they were elements.
 local function columns_in_smem(v)
    local d_pad, dv_pad = padded(v)
    return int8.key_columns(v, kv8.row_columns(v, v.d, d_pad)), kv8.row_columns(v, columns.of(v), dv_pad)
@@ -72,10 +73,10 @@ local function smem_bytes(v)
    local d_pad = padded(v)
    local k_columns, v_columns = columns_in_smem(v)
    local padding = v.layout == "pad" and 8 or 0
-   local q = 2 * v.br * (d_pad + padding)
-   local scales = kv8.scale_bytes(v)
-   local k = team_count(v) * v.kstages * (2 * v.bc * (k_columns + padding) + scales)
-   local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * (2 * v.bc * (v_columns + padding) + scales)
+   local bytes, scales = elements.bytes(v), kv8.scale_bytes(v)
+   local q = bytes * v.br * (d_pad + padding)
+   local k = team_count(v) * v.kstages * (bytes * v.bc * (k_columns + padding) + scales)
+   local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * (bytes * v.bc * (v_columns + padding) + scales)
    local tiles = v.q == "reg" and k + math.max(values, q) or q + k + values
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
    local o_bytes = 4 * columns.of(v)
@@ -271,7 +272,7 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, packed_heads = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v),
+            split = scheme.splits, packed_heads = scheme.splits, smem_bytes = smem_bytes(v),
             fill = v.fill or "whole",
             teams = team_count(v),
             combine_rows = 1, max_splits = 1, -- for schemes without splits

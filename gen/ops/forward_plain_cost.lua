@@ -11,6 +11,7 @@
 -- geometric mean. It takes at most 1.08 times as long on nine of ten problems. On other SMs the model uses the rates in
 -- arch.lua.
 local columns = require("features.columns")
+local elements = require("core.elements")
 local partial = require("features.partial")
 local window = require("features.window")
 
@@ -147,14 +148,14 @@ end
 local function unit_clocks(variant, facts, arch)
    local bc, d, dv, parts = variant.bc, facts.k_pad, facts.v_pad, facts.parts
    local rows = variant.br * facts.teams
-   local scores, row_bytes = rows * bc, 2 * (d + dv)
+   local scores, row_bytes = rows * bc, elements.bytes(variant) * (d + dv)
    local filled = variant.v_in_k == 1 and d / (d + dv) or 1 -- share of the columns that are copied
    -- Each warp reads the K and V tiles of its team, or its part of their columns. It reads Q again for each tile unless
    -- Q stays in registers.
    local fills = fit.fill * facts.teams * fill_ways(variant, facts) * filled
    local smem = bc * row_bytes * (facts.warps / parts + fills)
    if variant.q == "smem" then
-      smem = smem + rows * 2 * facts.d_pad
+      smem = smem + rows * elements.bytes(variant) * facts.d_pad
    end
    if parts > 1 then -- each warp writes its S, reads the other warps' S, and computes all P
       smem = smem + 4 * scores * parts * parts
@@ -272,11 +273,12 @@ end
 --   of_key     share of their bytes that are the bytes of K and V that are read for a key
 --   visited    results of count_tiles by tile size
 local sizes_of = M.of_problem(function(problem)
-   local both = problem.head_dim + columns.of_problem(problem) * (partial.out_bytes(problem) // 2)
+   local bytes = elements.bytes(problem)
+   local both = problem.head_dim + columns.of_problem(problem) * (partial.out_bytes(problem) // bytes)
    return {
-      rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q,
-      rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem),
-      both = both, of_key = columns.key_bytes(problem) / (2 * both), visited = {},
+      rows_q = bytes * problem.batch * problem.heads_q * problem.seq_q,
+      rows_k = bytes * problem.batch * problem.heads_kv * window.seen_keys(problem),
+      both = both, of_key = columns.key_bytes(problem) / (bytes * both), visited = {},
    }
 end)
 

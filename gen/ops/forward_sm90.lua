@@ -18,6 +18,7 @@
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
+local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
@@ -240,16 +241,15 @@ local function facts_of(v)
    return v.facts
 end
 
--- Adds names for templates/hopper/wgmma_lists.cu.in: the element, and the n8 column tiles of the products with these
--- columns.
+-- Adds names for templates/hopper/wgmma_lists.cu.in: the element, and the columns of products, each number once.
 function M.add_product_names(names, v, columns)
-   local seen, tiles, most = {}, {}, 0
+   local seen, list, most = {}, {}, 0
    for _, count in ipairs(columns) do
       if not seen[count] then
-         seen[count], tiles[#tiles + 1], most = true, count // 8, math.max(most, count // 8)
+         seen[count], list[#list + 1], most = true, count, math.max(most, count)
       end
    end
-   names.element, names.product_tiles, names.most_tiles = v.dtype == "bf16" and "bf16" or "f16", tiles, most
+   names.element, names.products_of, names.most_columns = elements.ptx(v), list, most
    return names
 end
 
@@ -257,7 +257,6 @@ end
 -- by Q. out: columns of its O.
 function M.shared_names(v, scored, out)
    local names = fwd.shared_names(v)
-   names.wgmma = true
    names.wide = false -- rows of a tile are in the order in which TMA loads them
    M.add_product_names(names, v, {scored, out})
    return names
@@ -270,8 +269,8 @@ function M.names(v)
    names.packed_heads = v.pack == 1
    names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
    names.staged = bias.is_ahead(v)
-   names.offsets = v.alibi == 1 and v.bias == "none"
-   names.drops_beside, names.early_keeps, names.keys_of_block = drops_beside(v), keeps_early(v), keys_of_block
+   names.dropout_form = drops_beside(v) and "beside" or keeps_early(v) and "early" or "none"
+   names.keys_of_block = keys_of_block
    names.smem_bytes = smem_bytes(v)
    local share = register_shares[v.groups]
    local counted = (v.persistent == 2 or bias.is_ahead(v)) and share.counted or 0

@@ -4,6 +4,7 @@
 -- its tiles, its teams' merge, and the combine step.
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
+local elements = require("core.elements")
 local host = require("host")
 local partial = require("features.partial")
 local window = require("features.window")
@@ -98,7 +99,8 @@ local sizes_of = cost.of_problem(function(problem)
    local of_key, columns_v = columns.key_bytes(problem), columns.of_problem(problem)
    local rows = problem.batch * problem.heads_q * problem.seq_q
    return {
-      of_key = of_key, queries = (2 * problem.head_dim + partial.out_bytes(problem) * columns_v) * rows,
+      of_key = of_key,
+      queries = (elements.bytes(problem) * problem.head_dim + partial.out_bytes(problem) * columns_v) * rows,
       part = 8 * rows * columns_v,
       keys = 1.0 * of_key * window.seen_keys(problem) * problem.heads_kv * problem.batch,
       visible = 1 - problem.causal * math.min(problem.seq_q, problem.seq_k) / 2 / problem.seq_k,

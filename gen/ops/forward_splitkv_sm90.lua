@@ -6,6 +6,7 @@
 local append = require("features.append")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
+local elements = require("core.elements")
 local families = require("core.family")
 local fwd = require("ops.forward")
 local kinds = require("ops.kinds")
@@ -61,7 +62,9 @@ M.selection = {limit = 16, covered = {{"waves"}}, crowds = {}}
 -- Returns bytes of shared memory; the templates assert the same.
 local function smem_bytes(v)
    local o_bytes = 4 * columns.of(v)
-   return math.max(2 * v.d * (rows + stages * keys) + 128 * parts * (keys // parts + 8) + 16 * stages,
+   local bytes = elements.bytes(v)
+   local given = keys // parts * bytes // 2 + 8 -- by a thread: P of half of its warpgroup's keys, and two numbers
+   return math.max(bytes * v.d * (rows + stages * keys) + 128 * parts * given + 16 * stages,
                    rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8 + partial.row_bytes(v)))
 end
 
@@ -95,14 +98,7 @@ local function names(v)
       all[name] = value
    end
    all.packed_heads = true
-   all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
-   -- Registers of a thread that copies, and of one that multiplies. The three warpgroups' threads share 504. With
-   -- look-ups of pages or lengths, a thread that copies needs more. Then a thread that multiplies keeps fewer steps of
-   -- Q.
-   local looks_up = v.paged == 1 or v.seqused == 1
-   all.feed_registers = looks_up and 40 or 24
-   all.product_registers = (504 - all.feed_registers) // 16 * 8
-   all.q_steps = looks_up and 8 or 10
+   all.smem_bytes, all.bc = smem_bytes(v), keys
    return all
 end
 

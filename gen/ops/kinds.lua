@@ -1,5 +1,7 @@
 -- The fields of the problem that the families of all operations have as their first axes (core/axes.lua). most:
 -- the most columns of Q and K.
+local elements = require("core.elements")
+
 local M = {}
 
 function M.axes(most)
@@ -14,12 +16,9 @@ function M.axes(most)
          end,
       },
       {
-         name = "dtype", field = "dtype", values = {"fp16", "bf16"},
+         name = "dtype", field = "dtype", values = elements.names,
          when = function(v, path)
-            if v.dtype == "bf16" and not path.bf16 then
-               return nil, "bf16 needs compute capability 8.0"
-            end
-            return true
+            return elements.exists_on(path.sm, v)
          end,
       },
       {name = "causal", field = "causal", values = {0, 1}},

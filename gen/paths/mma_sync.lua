@@ -1,7 +1,9 @@
 -- The code paths of the templates: what a range of SMs can do. Fields:
 --   serves_sm(sm)     true, or nil and the reason
 --   pipelines         list of {kstages, vstages}
---   bf16, k8          true: it has bf16; its products are m16n8k8
+--   sm                the first of these SMs
+--   products          a word of templates/features/config.cu.in: mma_k8, mma_k16 or wgmma
+--   k8                true: products are m16n8k8
 --   register_staging  true: tiles pass through registers (there is no cp.async)
 local M = {}
 
@@ -15,7 +17,8 @@ M.sm75 = {
    pipelines = {{1, 1}, {2, 2}},
    k8 = true,
    register_staging = true,
-   bf16 = false,
+   sm = 75,
+   products = "mma_k8",
 }
 
 M.sm80 = {
@@ -28,7 +31,8 @@ M.sm80 = {
    pipelines = {{1, 1}, {2, 1}, {2, 2}, {3, 3}},
    k8 = false,
    register_staging = false,
-   bf16 = true,
+   sm = 80,
+   products = "mma_k16",
 }
 
 return M

@@ -8,7 +8,8 @@ M.sm90 = {
       end
       return nil, "it needs compute capability 9.0, and no newer one"
    end,
-   bf16 = true,
+   sm = 90,
+   products = "wgmma",
 }
 
 return M

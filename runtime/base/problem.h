@@ -106,10 +106,21 @@ static inline int32_t fa2i_key_columns(const fa2_problem *problem)
     return problem->head_dim + (problem->v_in_k ? 0 : columns_v);
 }
 
+/* Returns the bytes of an element of Q, and of K, V, O and gradients unless the problem gives them another type. */
+static inline int32_t fa2i_elem_bytes(fa2_dtype dtype)
+{
+    switch (dtype) {
+    case FA2_FP16:
+    case FA2_BF16:
+        break;
+    }
+    return 2;
+}
+
 /* Returns the bytes of an element of K and V. */
 static inline int32_t fa2i_key_bytes(const fa2_problem *problem)
 {
-    return problem->kv == FA2_KV_DTYPE ? 2 : 1;
+    return problem->kv == FA2_KV_DTYPE ? fa2i_elem_bytes(problem->dtype) : 1;
 }
 
 /* Returns the columns of V and O. */

@@ -99,7 +99,7 @@ static double bytes(const fa2_problem *p)
     const double keys = (double)p->batch * p->heads_kv * (double)(p->seq_k + fa2i_forward_seen_keys(p)) / 2;
     const double columns = p->head_dim + fa2i_head_dim_v(p), gradients = queries * p->head_dim + keys * columns;
     const double operands = queries * (columns + fa2i_head_dim_v(p)) + keys * columns;
-    return operands * sizeof(uint16_t) + gradients * fa2i_out_traffic(p) + queries * sizeof(float);
+    return operands * fa2i_elem_bytes(p->dtype) + gradients * fa2i_out_traffic(p) + queries * sizeof(float);
 }
 
 double fa2i_backward_bytes(const fa2_problem *problem)

@@ -43,11 +43,11 @@ static fa2_status locate_inputs(const fa2_problem *p, const fa2_backward_args *a
     const int32_t *of_query = e.of_query, *of_key = e.of_key, columns_v = fa2i_head_dim_v(p);
     const size_t rows = (size_t)of_query[0] * (size_t)of_query[1] * (size_t)of_query[2];
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, NULL, &m->memory[Q]));
-    FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, NULL, &m->memory[K]));
-    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, columns_v, NULL, &m->memory[V]));
-    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, columns_v, NULL, &m->memory[O]));
-    FA2_TRY(fa2i_memory_of_tensor("d_o", &args->d_o, of_query, columns_v, NULL, &m->memory[DO]));
+    FA2_TRY(fa2i_memory_of_tensor(p->dtype, "q", &args->q, of_query, p->head_dim, &m->memory[Q]));
+    FA2_TRY(fa2i_memory_of_tensor(p->dtype, "k", &args->k, of_key, p->head_dim, &m->memory[K]));
+    FA2_TRY(fa2i_memory_of_tensor(p->dtype, "v", &args->v, of_key, columns_v, &m->memory[V]));
+    FA2_TRY(fa2i_memory_of_tensor(p->dtype, "o", &args->o, of_query, columns_v, &m->memory[O]));
+    FA2_TRY(fa2i_memory_of_tensor(p->dtype, "d_o", &args->d_o, of_query, columns_v, &m->memory[DO]));
     if (args->lse == NULL)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; backward reads the LSE that forward gave"));
     FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse, &m->memory[LSE]));

@@ -15,7 +15,7 @@ enum { FA2I_WORKSPACE_ALIGN_BYTES = 256 };
 /* Returns the bytes of an element of O, or of a gradient. */
 static inline int32_t fa2i_out_bytes(const fa2_problem *problem)
 {
-    return problem->partial != FA2_PARTIAL_NONE ? sizeof(float) : sizeof(uint16_t);
+    return problem->partial != FA2_PARTIAL_NONE ? (int32_t)sizeof(float) : fa2i_elem_bytes(problem->dtype);
 }
 
 /* Returns the bytes that such an element moves: those that are merged are read, too. */

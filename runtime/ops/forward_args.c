@@ -30,7 +30,7 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
     const int32_t key_bytes = fa2i_key_bytes(p);
     const char *writer = p->append ? "append" : NULL;
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, NULL, &m->q));
+    FA2_TRY(fa2i_memory_of_tensor(p->dtype, "q", &args->q, of_query, p->head_dim, &m->q));
     FA2_TRY(fa2i_memory_of_rows("k", &args->k, of_key, p->head_dim, key_bytes, writer, &m->k));
     if (p->v_in_k)
         m->v = m->k;
@@ -127,9 +127,8 @@ typedef struct seen {
     bool wrong;
 } seen;
 
-/* written: bytes of an element of a tensor that is written; 0: it is read. A final check ensures that strides are below
- * 2^32, so that a reach is below 2^63. */
-static inline range look_at(const fa2_tensor *tensor, const shape *s, uint64_t written, seen *all)
+/* A final check ensures that strides are below 2^32, so that a reach is below 2^63. */
+static inline range look_at(const fa2_tensor *tensor, const shape *s, int32_t elem_bytes, bool written, seen *all)
 {
     const uint64_t begin = (uintptr_t)tensor->data;
     const uint64_t batch = (uint64_t)tensor->stride_batch, seq = (uint64_t)tensor->stride_seq,
@@ -145,8 +144,7 @@ static inline range look_at(const fa2_tensor *tensor, const shape *s, uint64_t w
         all->wrong |= batch < head_reach + seq_reach + s->head_dim;
         all->wrong |= !heads_in_rows && !rows_in_heads;
     }
-    const uint64_t elem_bytes = written ? written : sizeof(uint16_t);
-    return (range){begin, begin + elem_bytes * (batch_reach + seq_reach + head_reach + s->head_dim)};
+    return (range){begin, begin + (uint64_t)elem_bytes * (batch_reach + seq_reach + head_reach + s->head_dim)};
 }
 
 static inline bool touch(range a, range b)
@@ -169,11 +167,12 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
                           (uint64_t)p->head_dim};
     shape of_output = of_query, of_value = of_key;
     of_output.head_dim = of_value.head_dim = (uint64_t)fa2i_head_dim_v(p);
+    const int32_t elem_bytes = fa2i_elem_bytes(p->dtype);
     seen all = {0};
-    const range q = look_at(&a->q, &of_query, 0, &all);
-    const range k = look_at(&a->k, &of_key, 0, &all);
-    const range v = p->v_in_k ? k : look_at(&a->v, &of_value, 0, &all);
-    const range o = look_at(&a->o, &of_output, (uint64_t)fa2i_out_bytes(p), &all);
+    const range q = look_at(&a->q, &of_query, elem_bytes, false, &all);
+    const range k = look_at(&a->k, &of_key, elem_bytes, false, &all);
+    const range v = p->v_in_k ? k : look_at(&a->v, &of_value, elem_bytes, false, &all);
+    const range o = look_at(&a->o, &of_output, fa2i_out_bytes(p), true, &all);
     const range tensors[] = {q, k, v, o};
     bool wrong = all.wrong || touch(o, q) || touch(o, k) || touch(o, v);
     wrong |= p->partial == FA2_PARTIAL_MERGE && a->lse == NULL;

@@ -166,6 +166,7 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
         problem->varlen ? fa2i_forward_total_q(problem) * group / recipe->rows + problem->batch
                         : ceil_div(rows, recipe->rows);
     const int64_t tiles = row_tiles * (problem->heads_q / group); /* of a batch; < 2^46 */
+    const size_t elem_bytes = (size_t)fa2i_elem_bytes(problem->dtype);
     int64_t blocks = 0, partial_rows = 0;
     fa2i_grid grid = {.row_tiles = (int32_t)row_tiles, .splits = 1};
     fa2_status st = FA2_OK;
@@ -184,7 +185,7 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
         grid.queries_at = (grid.workspace_bytes + FA2I_WORKSPACE_ALIGN_BYTES - 1) / FA2I_WORKSPACE_ALIGN_BYTES *
                           FA2I_WORKSPACE_ALIGN_BYTES;
         grid.workspace_bytes =
-            grid.queries_at + (size_t)all_rows(problem) * (size_t)problem->head_dim * sizeof(uint16_t);
+            grid.queries_at + (size_t)all_rows(problem) * (size_t)problem->head_dim * elem_bytes;
     }
     if (recipe->workspace == FA2I_WORKSPACE_COUNTER)
         grid.workspace_bytes = sizeof(uint32_t);
@@ -198,7 +199,7 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
                               "the scores of %lld rows and %d keys are more bytes "
                               "than can be counted",
                               (long long)all_rows(problem), (int)problem->seq_k));
-        grid.workspace_bytes = (size_t)all_rows(problem) * (size_t)problem->seq_k * 2;
+        grid.workspace_bytes = (size_t)all_rows(problem) * (size_t)problem->seq_k * elem_bytes;
     }
     *ret_grid = grid;
 done:

@@ -9,7 +9,7 @@
 #define FA2I_OPS_MEMORY_H
 
 #include <stdbool.h>
-#include "fa2.h"
+#include "runtime/base/problem.h"
 
 #define FA2I_ADDRESS_END (INT64_C(1) << 60)
 
@@ -28,11 +28,11 @@ typedef struct fa2i_memory {
 fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
                                int32_t elem_bytes, const char *writer, fa2i_memory *ret_memory);
 
-/* The same for a tensor of fp16 or bf16. */
-static inline fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, const int32_t extents[3],
-                                               int32_t head_dim, const char *writer, fa2i_memory *ret_memory)
+/* The same for a tensor of the dtype that is read. */
+static inline fa2_status fa2i_memory_of_tensor(fa2_dtype dtype, const char *name, const fa2_tensor *tensor,
+                                               const int32_t extents[3], int32_t head_dim, fa2i_memory *ret_memory)
 {
-    return fa2i_memory_of_rows(name, tensor, extents, head_dim, sizeof(uint16_t), writer, ret_memory);
+    return fa2i_memory_of_rows(name, tensor, extents, head_dim, fa2i_elem_bytes(dtype), NULL, ret_memory);
 }
 
 /* Checks and locates a contiguous array, which is a multiple of align bytes. */

@@ -124,9 +124,10 @@ size_t fa2i_operand_elem_bytes(const fa2_problem *problem, int operand)
 {
     static const size_t of_bias[] = {
         [FA2_BIAS_FP16] = 2, [FA2_BIAS_BF16] = 2, [FA2_BIAS_FP32] = 4, [FA2_BIAS_BOOL] = 1};
-    static const size_t bytes[] = {
-        [FA2I_ELEM_FP32] = 4, [FA2I_ELEM_INT32] = 4, [FA2I_ELEM_UINT64] = 8, [FA2I_ELEM_DTYPE] = 2};
+    static const size_t bytes[] = {[FA2I_ELEM_FP32] = 4, [FA2I_ELEM_INT32] = 4, [FA2I_ELEM_UINT64] = 8};
     const fa2i_elem elem = fa2i_operands[operand].elem;
+    if (elem == FA2I_ELEM_DTYPE)
+        return (size_t)fa2i_elem_bytes(problem->dtype);
     return elem == FA2I_ELEM_BIAS ? of_bias[fa2i_bias_type(problem->bias)] : bytes[elem];
 }
 
@@ -226,7 +227,7 @@ static fa2_status locate_tensor(const fa2_problem *p, const void *args, int oper
     find_extents(p, args, operand, e);
     const int32_t extents[] = {p->varlen ? 1 : (int32_t)e[0], p->varlen ? fa2i_forward_total_q(p) : (int32_t)e[1],
                                (int32_t)e[2]};
-    return fa2i_memory_of_tensor(o->name, tensor, extents, (int32_t)e[3], NULL, m);
+    return fa2i_memory_of_tensor(p->dtype, o->name, tensor, extents, (int32_t)e[3], m);
 }
 
 static fa2_status locate_array(const fa2_problem *p, const void *args, int operand, fa2i_memory *m)

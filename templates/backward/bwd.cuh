@@ -14,9 +14,9 @@
 //
 // Variants:
 //
-//     kSplit     several blocks have the same keys, and each a part of these queries (split.cuh)
-//     kDqBlock   a block does all tiles of keys of a head, one after the other (dq_block.cuh)
-//     kDqSeparate     separate blocks compute dQ (dq_separate.cuh)
+//     kSplit       several blocks have the same keys, and each a part of these queries (split.cuh)
+//     kDqBlock     a block does all tiles of keys of a head, one after the other (dq_block.cuh)
+//     kDqSeparate  separate blocks compute dQ (dq_separate.cuh)
 //
 // Keys are rows of S^T, so P^T and dS^T are A fragments of dV and dK where they were computed. Warps are arranged as
 // kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:

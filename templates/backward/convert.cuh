@@ -50,7 +50,7 @@ struct ElementRows {
         if (row < p.seq_q)
             *reinterpret_cast<uint4 *>(to) = upper;
         if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * kElemBytes) = lower;
     }
 };
 

@@ -3,29 +3,43 @@
 
 // ---- the conversion of dQ of packed sequences -----------------------------------------------------------------------
 
-// Eight columns of a row in an m16 tile that the sequence's end cuts.
-__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
-{
-    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
-    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
-    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
-            pack2(y.z * scale, y.w * scale)};
-}
+// Eight columns of a row, of an m16 tile that the sequence's end cuts.
+struct ElementCut {
+    uint4 numbers;
 
-// Writes them in fp32.
-__device__ __forceinline__ void put_cut_row(char *to, const float *from, float scale)
-{
-    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
-    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
-    put_fp32(to, float4{x.x * scale, x.y * scale, x.z * scale, x.w * scale});
-    put_fp32(to + 16, float4{y.x * scale, y.y * scale, y.z * scale, y.w * scale});
-}
+    __device__ __forceinline__ ElementCut(const float4 &x, const float4 &y, float scale)
+        : numbers{pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
+                  pack2(y.z * scale, y.w * scale)}
+    {
+    }
+
+    __device__ __forceinline__ void write(char *to) const
+    {
+        *reinterpret_cast<uint4 *>(to) = numbers;
+    }
+};
+
+// The same in fp32.
+struct Fp32Cut {
+    float numbers[8];
+
+    __device__ __forceinline__ Fp32Cut(const float4 &x, const float4 &y, float scale)
+        : numbers{x.x * scale, x.y * scale, x.z * scale, x.w * scale,
+                  y.x * scale, y.y * scale, y.z * scale, y.w * scale}
+    {
+    }
+
+    __device__ __forceinline__ void write(char *to) const
+    {
+        put_fp32_chunk(to, numbers);
+    }
+};
+using CutRow = Either<kPartial, Fp32Cut, ElementCut>::Type;
 
 __device__ __forceinline__ void convert_packed(const Params &p)
 {
     const int blocks = p.features.total_q / kConvertRows + p.batch;  // blocks of a head
     const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
-    constexpr int64 batch = 0;
     clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
     const PackedTile<kConvertRows, false> packed(p, number);
     if (packed.index < 0)
@@ -33,7 +47,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
     const Params own = packed.alone(p);
     const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
     const float *from_tile = p.dq_sum + first_row * kDqWidth;
-    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * kOutBytes;
+    char *out = own.dq + head * p.dq_stride.head * kOutBytes;
     const float scale = p.scale;
 
 #pragma unroll
@@ -48,14 +62,12 @@ __device__ __forceinline__ void convert_packed(const Params &p)
         if (chunk >= kHeadDim / 8)
             continue;
         if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
-            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
-                if constexpr (kPartial)
-                    put_cut_row(out + r * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes,
-                                from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8,
-                                scale);
-                else
-                    *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) = cut_row(
-                        from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
+            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8) {
+                const float4 *numbers = reinterpret_cast<const float4 *>(
+                    from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8);
+                const CutRow cut(__ldg(numbers), __ldg(numbers + 1), scale);
+                cut.write(out + r * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes);
+            }
             continue;
         }
         const ConvertedRows rows(from, quad_row, scale);

@@ -11,9 +11,9 @@ struct BlockCoord : SequenceCoord {
     int split;             // with kHeadBlocks, the number of the block among those that share its keys
     bool last_keys_first;  // with kLastKeysFirst: the order in which blocks add to dQ of this head (dq_order.cuh)
 
-    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many. splits: with kHeadBlocks, blocks that share a tile of keys. They are
-    // placed as if each had a key head of its own, so that blocks that begin together read the same queries.
+    // Under a causal mask the heavy tiles of all heads come first: most queries see the first keys. With a window,
+    // equally many queries see all but the last keys. splits: with kHeadBlocks, blocks that share a tile of keys. They
+    // are placed as if each had a key head of its own, so that blocks that begin together read the same queries.
     __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1) : last_keys_first(false)
     {
         const unsigned kv_heads = p.heads_q / p.group;
@@ -23,8 +23,8 @@ struct BlockCoord : SequenceCoord {
             batch_head = block / p.k_tiles;
         } else {
             const unsigned batch_heads = kv_heads * batches(p) * splits;
-            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
-            // of all heads, so that what they read stays in the L2 cache.
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ.
+            // They do not have keys of all heads, so that what they read stays in the L2 cache.
             const unsigned most = kHeavyFirst ? batch_heads : max(kLeastHeads, kTogether / p.k_tiles);
             const unsigned first_batch_head = block / (most * p.k_tiles) * most;
             const unsigned together = min(most, batch_heads - first_batch_head);

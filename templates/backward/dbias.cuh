@@ -1,6 +1,8 @@
 #pragma once
 #include "backward/scores.cuh"
 
+constexpr bool kBiasGradient = true;
+
 // ---- the gradient of the bias: the sum of dS over what shares an element of the bias ----------------------------
 //
 // If batches, heads or queries share a bias, their dS is summed by atomics, in any order.

@@ -59,8 +59,9 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
 {
     float delta = 0.0f;
     if (row < head_rows<kOfAll>(p) && lane < kRowChunks) {
-        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
-        const char *d_o = p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
+        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * kElemBytes;
+        const char *d_o =
+            p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * kElemBytes;
         delta =
             dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
     }

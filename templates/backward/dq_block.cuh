@@ -20,42 +20,24 @@ __device__ __forceinline__ void clear_sums(const Params &p, unsigned batch_head)
         sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
 
-// Scales m16 tiles of dQ, from `first` of a tile of queries on, and writes them in fp32.
-__device__ __forceinline__ void write_fp32_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
-                                              const DqTile &dq, int lane)
-{
-    char *const out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 4 + lane % 4 * 8;
-#pragma unroll
-    for (int m = 0; m < kDqPartTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int row = tile * kBr + (first + m) * 16 + h * 8 + lane / 4;
-            if (row >= p.seq_q)
-                continue;
-#pragma unroll
-            for (int n = 0; n < 2 * kDqPairs; n++) {
-                const int chunk = (n / 2 * kColWarps + col_warp) * 2 + n % 2;
-                if (chunk < kHeadDim / 8)
-                    put_fp32(out + row * p.dq_stride.seq * 4 + chunk * 32,
-                             float2{dq[m][n][2 * h] * p.scale, dq[m][n][2 * h + 1] * p.scale});
-            }
-        }
-}
-
 // Scales m16 tiles of dQ, from `first` of a tile of queries on, and writes them. Neighbouring lanes exchange halves of
 // two neighbouring n8 tiles, so that each lane stores four contiguous columns of one row.
 __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
                                          const DqTile &dq, int lane)
 {
     if constexpr (kPartial) {
-        write_fp32_dq(p, batch, head, tile, first, col_warp, dq, lane);
+        const int64 of_head = batch * p.dq_stride.batch + head * p.dq_stride.head;
+#pragma unroll
+        for (int m = 0; m < kDqPartTiles; m++)
+            put_fp32_tile<kHeadDim>(p.dq, of_head, p.dq_stride, tile * kBr + (first + m) * 16, p.seq_q, dq[m], p.scale,
+                                    lane, [&](int n) { return (n / 2 * kColWarps + col_warp) * 2 + n % 2; });
         return;
     }
     const bool right = lane % 2 != 0;  // this lane takes columns of the right one of the two
     int row = tile * kBr + first * 16 + lane / 4;
     char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
                        (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
-                          2;
+                          kElemBytes;
 #pragma unroll
     for (int m = 0; m < kDqPartTiles; m++)
 #pragma unroll
@@ -72,7 +54,7 @@ __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, i
                         right ? uint2{got, of_right} : uint2{of_left, got};
             }
             row += 8;
-            to += p.dq_stride.seq * 16;
+            to += 8 * p.dq_stride.seq * kElemBytes;
         }
 }
 
@@ -81,12 +63,12 @@ __device__ __forceinline__ void clear_unseen(const Params &p, int batch, int hea
 {
     if (kMerges || p.k_tiles > 1 || p.dq == nullptr)
         return;
-    const int before = min(first * kBr, p.seq_q), behind = max(p.seq_q - end * kBr, 0);
+    const int before = min(first * kBr, p.seq_q), after = max(p.seq_q - end * kBr, 0);
     char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * kOutBytes;
     constexpr int kRow = kHeadDim / 8;  // 16-byte chunks per row
     constexpr int kRows = kThreads / kRow;
     const int chunk = threadIdx.x % kRow;
-    for (int i = threadIdx.x / kRow; i < before + behind && threadIdx.x < kRows * kRow; i += kRows) {
+    for (int i = threadIdx.x / kRow; i < before + after && threadIdx.x < kRows * kRow; i += kRows) {
         const int row = i < before ? i : i - before + end * kBr;
         clear_chunk(out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes);
     }

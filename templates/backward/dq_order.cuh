@@ -5,18 +5,23 @@
 // ---- dQ order: blocks add to a tile of dQ in a fixed order (kDqInOrder) ----------------------------------------
 //
 // Each tile of dQ has a counter of the blocks that have added to it. A block adds when all blocks with earlier keys
-// have added. No deadlock: a block draws a ticket when it begins, and the ticket determines its keys. Keys of one head
+// have added.
+//
+// No block waits for ever. A block draws a ticket when it begins, and the ticket determines its keys. Keys of one head
 // have ascending tickets, so a block waits only for blocks that are running or done. The running block with the lowest
 // ticket waits for no other.
 //
-// Tiles are processed from the last to the first, each block a little after the one before it. If a mask or a window
-// hides tiles, blocks that begin together start in different tiles anyway.
+// A block processes tiles from the last to the first, and reaches each tile a little after the block with the keys
+// before. If a mask or a window hides tiles, blocks that begin together start in different tiles.
 //
-// With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
-// first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
-// not wait for each other. But they are in ever more distant tiles, because shorter blocks begin and end earlier. So few
-// heads are interleaved, and L2 holds all of them. The first keys come last, and these blocks are the longest. So the
-// last few heads have the first keys first: no long block then runs alone (coord.cuh).
+// With kLastKeysFirst, which is for causal masks, the order is reversed: blocks with the last keys begin first.
+//
+// - A block processes tiles in ascending order. Its first tile is the first one that sees its keys. No block with later
+//   keys adds to that tile, so blocks that begin together do not wait for each other.
+// - Blocks of one head process tiles that are far apart. So that L2 holds all of Q and dO that they read, few heads are
+//   interleaved (kLeastHeads).
+// - The blocks with the first keys begin last, and have the most tiles. So the last heads have the opposite order
+//   (coord.cuh): otherwise the last blocks of the grid would be long ones, which run alone.
 
 // The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)

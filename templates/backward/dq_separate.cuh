@@ -114,29 +114,13 @@ __device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const
     }
 }
 
-// Scales a warp's rows of dQ and writes them in fp32.
-__device__ __forceinline__ void write_fp32_query_rows(const Params &p, const RowCoord &coord,
-                                                      const float (&dq)[1][2 * kDepth][4], int warp, int lane)
-{
-    char *const out = p.dq + (coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head) * 4 + lane % 4 * 8;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int row = coord.first_row + warp * 16 + h * 8 + lane / 4;
-        if (row >= p.seq_q)
-            continue;
-#pragma unroll
-        for (int n = 0; n < kHeadDim / 8; n++)
-            put_fp32(out + row * p.dq_stride.seq * 4 + n * 32,
-                     float2{dq[0][n][2 * h] * p.scale, dq[0][n][2 * h + 1] * p.scale});
-    }
-}
-
 // Scales a warp's rows of dQ and writes them through its rows of Q, which no other warp reads.
 __device__ __forceinline__ void write_query_rows(const Params &p, const RowCoord &coord,
                                                  const float (&dq)[1][2 * kDepth][4], uint32 q_smem, int warp, int lane)
 {
     if constexpr (kPartial) {
-        write_fp32_query_rows(p, coord, dq, warp, lane);
+        put_fp32_tile<kHeadDim>(p.dq, coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head, p.dq_stride,
+                                coord.first_row + warp * 16, p.seq_q, dq[0], p.scale, lane, [](int n) { return n; });
         return;
     }
 #pragma unroll
@@ -146,11 +130,11 @@ __device__ __forceinline__ void write_query_rows(const Params &p, const RowCoord
             store_shared_4(q_smem + chunk_offset(h * 8 + lane / 4, n) + lane % 4 * 4,
                            pack2(dq[0][n][2 * h] * p.scale, dq[0][n][2 * h + 1] * p.scale));
     __syncwarp();  // its stores before its loads
-    char *out = p.dq + (coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head) * 2;
+    char *out = p.dq + (coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head) * kElemBytes;
     for (int i = lane; i < 16 * kChunks; i += 32) {
         const int row = coord.first_row + warp * 16 + i / kChunks, chunk = i % kChunks;
         if (chunk < kHeadDim / 8 && row < p.seq_q)
-            *reinterpret_cast<uint4 *>(out + row * p.dq_stride.seq * 2 + chunk * 16) =
+            *reinterpret_cast<uint4 *>(out + row * p.dq_stride.seq * kElemBytes + chunk * 16) =
                 load_shared_16(q_smem + chunk_offset(i / kChunks, chunk));
     }
 }
@@ -162,14 +146,15 @@ __device__ __forceinline__ void load_own_rows(const Params &p, const RowCoord &c
     Fill<kDqRows, kThreads, kHeadDimV> do_fill;
     const FillPlan<kDqRows, kThreads> plan;
     const char *q_tile =
-        p.q + (coord.batch * p.q_stride.batch + coord.head * p.q_stride.head + coord.first_row * p.q_stride.seq) * 2;
+        p.q +
+        (coord.batch * p.q_stride.batch + coord.head * p.q_stride.head + coord.first_row * p.q_stride.seq) * kElemBytes;
     const char *do_tile =
-        p.d_o +
-        (coord.batch * p.do_stride.batch + coord.head * p.do_stride.head + coord.first_row * p.do_stride.seq) * 2;
+        p.d_o + (coord.batch * p.do_stride.batch + coord.head * p.do_stride.head + coord.first_row * p.do_stride.seq) *
+                    kElemBytes;
     q_fill.template issue<false>(plan, kWhole, smem, p.seq_q - coord.first_row,
-                                 [&](int r) { return q_tile + r * p.q_stride.seq * 2; });
+                                 [&](int r) { return q_tile + r * p.q_stride.seq * kElemBytes; });
     do_fill.template issue<false>(value_plan<kDqRows>(plan), kWhole, smem + kDqDoArea, p.seq_q - coord.first_row,
-                                  [&](int r) { return do_tile + r * p.do_stride.seq * 2; });
+                                  [&](int r) { return do_tile + r * p.do_stride.seq * kElemBytes; });
     q_fill.store(smem);
     do_fill.store(smem + kDqDoArea);
 }
@@ -202,16 +187,16 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
     if (tiles > first) {
         Fill<kDqBc, kThreads> k_fill;
         Fill<kDqBc, kThreads, kHeadDimV> v_fill;
-        const char *k_head = p.k + (batch * p.k_stride.batch + head / p.group * p.k_stride.head) * 2;
-        const char *v_head = p.v + (batch * p.v_stride.batch + head / p.group * p.v_stride.head) * 2;
+        const char *k_head = p.k + (batch * p.k_stride.batch + head / p.group * p.k_stride.head) * kElemBytes;
+        const char *v_head = p.v + (batch * p.v_stride.batch + head / p.group * p.v_stride.head) * kElemBytes;
         auto issue = [&](int tile) {
             const FillPlan<kDqBc, kThreads> plan;
             const int64 row = int64(tile) * kDqBc;
             k_fill.template issue<false>(plan, kWhole, smem + kDqKArea + tile % 2 * kDqKBytes, p.seq_k - tile * kDqBc,
-                                         [&](int r) { return k_head + (row + r) * p.k_stride.seq * 2; });
+                                         [&](int r) { return k_head + (row + r) * p.k_stride.seq * kElemBytes; });
             v_fill.template issue<false>(value_plan<kDqBc>(plan), kWhole, smem + kDqVArea + tile % 2 * kDqVBytes,
                                          p.seq_k - tile * kDqBc,
-                                         [&](int r) { return v_head + (row + r) * p.v_stride.seq * 2; });
+                                         [&](int r) { return v_head + (row + r) * p.v_stride.seq * kElemBytes; });
         };
         auto store = [&](int tile) {
             k_fill.store(smem + kDqKArea + tile % 2 * kDqKBytes);

@@ -15,15 +15,17 @@ __device__ __forceinline__ void load_keys(const Params &p, const BlockCoord &coo
     Fill<kBc, kThreads> k_fill;
     Fill<kBc, kThreads, kHeadDimV> v_fill;
     const char *k_tile =
-        p.k + (coord.batch * p.k_stride.batch + coord.kv_head * p.k_stride.head + coord.first_key * p.k_stride.seq) * 2;
+        p.k + (coord.batch * p.k_stride.batch + coord.kv_head * p.k_stride.head + coord.first_key * p.k_stride.seq) *
+                  kElemBytes;
     const char *v_tile =
-        p.v + (coord.batch * p.v_stride.batch + coord.kv_head * p.v_stride.head + coord.first_key * p.v_stride.seq) * 2;
+        p.v + (coord.batch * p.v_stride.batch + coord.kv_head * p.v_stride.head + coord.first_key * p.v_stride.seq) *
+                  kElemBytes;
     k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - coord.first_key,
-                                 [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
+                                 [&](int r) { return k_tile + r * p.k_stride.seq * kElemBytes; });
     if constexpr (kFillLater)
         k_fill.store(smem + kKArea);
     v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea, p.seq_k - coord.first_key,
-                                 [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
+                                 [&](int r) { return v_tile + r * p.v_stride.seq * kElemBytes; });
     if constexpr (!kFillLater)
         k_fill.store(smem + kKArea);
     v_fill.store(smem + kVArea);
@@ -41,9 +43,10 @@ __device__ __forceinline__ void issue_q(QueryFills &fills, const Params &p, cons
 {
     const char *tile = p.q + (coord.batch * p.q_stride.batch + (first_head + to.head) * p.q_stride.head +
                               int64(to.tile) * kBr * p.q_stride.seq) *
-                                 2;
+                                 kElemBytes;
     fills.q.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, smem + kQArea + stage * kQTileBytes,
-                                  p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.q_stride.seq * 2; });
+                                  p.seq_q - to.tile * kBr,
+                                  [&](int r) { return tile + r * p.q_stride.seq * kElemBytes; });
 }
 
 __device__ __forceinline__ void issue_do(QueryFills &fills, const Params &p, const BlockCoord &coord, int first_head,
@@ -51,9 +54,10 @@ __device__ __forceinline__ void issue_do(QueryFills &fills, const Params &p, con
 {
     const char *tile = p.d_o + (coord.batch * p.do_stride.batch + (first_head + to.head) * p.do_stride.head +
                                 int64(to.tile) * kBr * p.do_stride.seq) *
-                                   2;
+                                   kElemBytes;
     fills.d_o.template issue<false>(FillPlan<kBr, kThreads, kHeadDimV>(), kWhole, smem + kDoArea + stage * kDoTileBytes,
-                                    p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.do_stride.seq * 2; });
+                                    p.seq_q - to.tile * kBr,
+                                    [&](int r) { return tile + r * p.do_stride.seq * kElemBytes; });
 }
 
 __device__ __forceinline__ void issue_rows(QueryFills &fills, const Params &p, const BlockCoord &coord, int first_head,

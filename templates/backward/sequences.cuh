@@ -61,11 +61,11 @@ template <int kRows, bool kOfKeys> struct PackedTile {
     {
         const int64 query = sequence.first_q, key = sequence.first_k;
         AllParams p = all;
-        p.q += query * p.q_stride.seq * 2;
-        p.o += query * p.o_stride.seq * 2;
-        p.d_o += query * p.do_stride.seq * 2;
-        p.k += key * p.k_stride.seq * 2;
-        p.v += key * p.v_stride.seq * 2;
+        p.q += query * p.q_stride.seq * kElemBytes;
+        p.o += query * p.o_stride.seq * kElemBytes;
+        p.d_o += query * p.do_stride.seq * kElemBytes;
+        p.k += key * p.k_stride.seq * kElemBytes;
+        p.v += key * p.v_stride.seq * kElemBytes;
         if (p.dq != nullptr)
             p.dq += query * p.dq_stride.seq * kOutBytes;
         if (p.dk != nullptr)

@@ -10,8 +10,8 @@
 // sums the parts in the order of the blocks (combine.cuh).
 //
 // With kHeadBlocks, a block has some whole query heads of the group. All blocks add to one part, in the order of their
-// heads. So dK and dV are the same bits at each launch. This is for masks: blocks of later keys have fewer tiles of each
-// head. If blocks walked all heads, they would drift apart, and L2 would no longer hold most of Q, dO and dQ.
+// heads. So dK and dV are the same bits at each launch. This is for masks: blocks of later keys have fewer tiles of
+// each head. If blocks walked all heads, they would drift apart, and L2 would no longer hold most of Q, dO and dQ.
 
 struct SplitRange {
     Cursor begin, end;
@@ -106,8 +106,9 @@ __device__ __forceinline__ float4 *part_of(const Params &p, const BlockCoord &co
 {
     const int64 key_blocks = all_key_blocks(p);
     const int64 key_block = key_block_of(p, coord);
-    const int64 behind = ((parts_of(p) - split) * key_blocks - key_block) * 2 - which;
-    return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - counter_words(p) - behind * kPartFloats) + writer();
+    const int64 from_end = ((parts_of(p) - split) * key_blocks - key_block) * 2 - which;
+    return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - counter_words(p) - from_end * kPartFloats) +
+           writer();
 }
 
 // Writes a block's part of dK or dV to the workspace, or adds it.

@@ -1,13 +1,15 @@
 #pragma once
 #include "lib/ptx.cuh"
 
-// ---- blocks that add to sums in a fixed order ------------------------------------------------------------------------
+// ---- blocks that add to sums in a fixed order -----------------------------------------------------------------------
 //
-// A counter counts the blocks that have added to a sum. A block draws a ticket when it begins, and the ticket determines
-// its work. So a block that waits for lower tickets waits for blocks that are running or done.
+// Each sum has a counter of the blocks that have added to it. A block waits until the counter has reached the number of
+// blocks that come before it. Which block comes first is decided by tickets: a block draws one when it begins, and the
+// ticket determines its work. A block with a lower ticket has begun earlier, so it is running or done when others wait
+// for it.
 
 // Draws the block's ticket and returns it in all threads. counter(): address of the counter, computed by one thread.
-// smem: 4 bytes that are not yet used, and that no TMA load writes, because no thread fences this store.
+// smem: 4 bytes that nothing uses yet. No TMA load may write there later: that would need a fence after this store.
 template <class Counter> __device__ __forceinline__ uint32 draw_ticket(Counter counter, uint32 smem)
 {
     if (threadIdx.x == 0)
@@ -18,8 +20,8 @@ template <class Counter> __device__ __forceinline__ uint32 draw_ticket(Counter c
     return ticket;
 }
 
-// Waits until `before` blocks have added. seen: the counter as lane 0 has read it earlier. No fence is needed: only
-// additions follow, and none is issued before the loop ends.
+// Waits until `before` blocks have added. seen: the counter as lane 0 has read it earlier. No fence is needed after the
+// wait, because what follows are additions, which are issued when the loop has ended.
 __device__ __forceinline__ void await_count(const uint32 *counter, uint32 seen, uint32 before, int lane)
 {
     if (lane == 0)

@@ -5,22 +5,22 @@
 
 // The type of an element, and of two neighbours that are loaded together.
 template <BiasKind kKind> struct BiasTypes {
-    using Elem = unsigned short;
+    using Number = unsigned short;
     using Pair = uint32;
 };
 template <> struct BiasTypes<BiasKind::kFp32> {
-    using Elem = float;
+    using Number = float;
     using Pair = float2;
 };
 template <> struct BiasTypes<BiasKind::kBool> {
-    using Elem = unsigned char;
+    using Number = unsigned char;
     using Pair = unsigned short;
 };
-using BiasElem = BiasTypes<kBias>::Elem;
+using BiasElem = BiasTypes<kBias>::Number;
 using BiasPair = BiasTypes<kBias>::Pair;
 
 // Returns what is added to a score, before the division by the scale.
-template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
+template <class Number> __device__ __forceinline__ float bias_number(Number x)
 {
     if constexpr (kBias == BiasKind::kFp16) {
         float y;

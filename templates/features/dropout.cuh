@@ -65,27 +65,22 @@ __device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 w
     return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
 }
 
-// Multiplies two elements of P by the factors of keep_pair.
+// Multiplies two elements of P by the factors of keep_pair: by 0, or by what 1 in fp16 is as an element.
 __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
 {
-    uint32 kept;
-    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
-    else
-        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
-    return kept;
+    return Elem::multiply(p, keep);
 }
 
-// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
+// The factor of kept elements, applied at the end.
 __device__ __forceinline__ float keep_scale(const Params &p)
 {
-    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
+    return p.features.keep_scale * (1.0f / Elem::kOneOfFp16);
 }
 
 // Converts two factors, 1 or 0, to fp32.
 __device__ __forceinline__ float2 keep_factors(uint32 keep)
 {
-    return unpack_fp16(keep);
+    return fp16::unpack(keep);
 }
 
 struct DropoutSeed {

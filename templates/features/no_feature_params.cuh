@@ -1,4 +1,5 @@
 #pragma once
+#define FA2_FEATURES false
 #include "features/params.cuh"
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.

@@ -20,7 +20,7 @@ __device__ __forceinline__ uint4 rotated_chunk(const Params &p, const char *row,
     const uint4 own = load_chunk(row, chunk);
     if (chunk >= kRotaryDim / 8)
         return own;
-    const int64 angles = int64(min(position, p.features.rotary_rows - 1)) * kRotaryDim;  // offset in bytes
+    const int64 angles = int64(min(position, p.features.rotary_rows - 1)) * (kRotaryDim / 2 * kElemBytes);
     const uint32 x[4] = {own.x, own.y, own.z, own.w};
     uint32 out[4];
     if constexpr (kInterleaved) {

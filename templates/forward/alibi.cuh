@@ -64,7 +64,7 @@ struct AlibiOfRows : FirstColumn {
     // here.
     __device__ __forceinline__ bool in_product(int m, int h) const
     {
-        return kBf16 || fabsf(slope[m][h]) <= 65504.0f;
+        return Elem::kHasRangeOfFp32 || fabsf(slope[m][h]) <= 65504.0f;
     }
 };
 

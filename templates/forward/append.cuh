@@ -63,7 +63,7 @@ __device__ __forceinline__ char *cache_at(const Params &p, const char *tensor, c
         is_there = row < uint32(p.features.cache_row_count);
     }
     const int64 at = own * stride.batch + key * stride.seq + head * stride.head;
-    return is_there ? const_cast<char *>(tensor) + at * 2 : nullptr;
+    return is_there ? const_cast<char *>(tensor) + at * kElemBytes : nullptr;
 }
 
 // Writes one chunk of new row i of K or V of a sequence.
@@ -74,7 +74,7 @@ __device__ __forceinline__ void append_chunk(const Params &p, bool is_key, const
     if (position >= rows.end || (!is_key && chunk >= kValueChunks))
         return;  // no room for the key; or V has fewer columns
     const Strides &from = is_key ? p.features.new_k_stride : p.features.new_v_stride;
-    const char *row = (is_key ? p.features.new_k : p.features.new_v) + rows.offset(from, head, i) * 2;
+    const char *row = (is_key ? p.features.new_k : p.features.new_v) + rows.offset(from, head, i) * kElemBytes;
     char *to = is_key ? cache_at(p, p.k, p.k_stride, rows, head, position)
                       : cache_at(p, p.v, p.v_stride, rows, head, position);
     if (to == nullptr)
@@ -88,8 +88,8 @@ __device__ __forceinline__ void append_chunk(const Params &p, bool is_key, const
 __device__ __forceinline__ void rotate_query(const Params &p, const NewRows &rows, int head, int query, int chunk)
 {
     const int position = kCausal || kWindow != Window::kNone ? rows.before + query : rows.before;
-    const char *row = p.features.raw_q + rows.offset(p.features.raw_q_stride, head, query) * 2;
-    char *out = const_cast<char *>(p.q) + rows.offset(p.q_stride, head, query) * 2;
+    const char *row = p.features.raw_q + rows.offset(p.features.raw_q_stride, head, query) * kElemBytes;
+    char *out = const_cast<char *>(p.q) + rows.offset(p.q_stride, head, query) * kElemBytes;
     reinterpret_cast<uint4 *>(out)[chunk] = rotated_chunk(p, row, chunk, position);
 }
 

@@ -8,18 +8,18 @@ constexpr int kTogether = kWide ? 8 : 2;
 
 // A load of kTogether contiguous, aligned neighbours.
 template <BiasKind kKind>
-__device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>::Elem *at,
-                                                typename BiasTypes<kKind>::Elem (&x)[kTogether])
+__device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>::Number *at,
+                                                typename BiasTypes<kKind>::Number (&x)[kTogether])
 {
-    using Elem = typename BiasTypes<kKind>::Elem;
+    using Number = typename BiasTypes<kKind>::Number;
     if constexpr (!kWide) {
         const auto pair = __ldg(reinterpret_cast<const typename BiasTypes<kKind>::Pair *>(at));
         if constexpr (kKind == BiasKind::kFp32) {
             x[0] = pair.x;
             x[1] = pair.y;
         } else {
-            x[0] = pair & ((1 << 8 * sizeof(Elem)) - 1);
-            x[1] = pair >> 8 * sizeof(Elem);
+            x[0] = pair & ((1 << 8 * sizeof(Number)) - 1);
+            x[1] = pair >> 8 * sizeof(Number);
         }
     } else if constexpr (kKind == BiasKind::kFp32) {
         const float4 *quads = reinterpret_cast<const float4 *>(at);
@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>:
             x[4 * i + 3] = quad.w;
         }
     } else {
-        constexpr int kOfWord = 4 / sizeof(Elem);
+        constexpr int kOfWord = 4 / sizeof(Number);
         uint32 words[kTogether / kOfWord];
         if constexpr (kKind == BiasKind::kBool) {
             const uint2 all = __ldg(reinterpret_cast<const uint2 *>(at));
@@ -43,7 +43,7 @@ __device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>:
         }
 #pragma unroll
         for (int i = 0; i < kTogether; i++)
-            x[i] = Elem(words[i / kOfWord] >> i % kOfWord * 8 * sizeof(Elem));
+            x[i] = Number(words[i / kOfWord] >> i % kOfWord * 8 * sizeof(Number));
     }
 }
 

@@ -145,18 +145,16 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
                 x.w += weight * part[i].w;
             }
         }
-        float inverse, lse;
+        float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
         if constexpr (kSinks) {
             const SinkEnd end(most, sum, p.features.sinks[head]);
             inverse = end.inverse;
             lse = end.lse;
-        } else {
-            inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
         }
         if constexpr (kPartial)
             lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
         else if (own_splits > 0)
-            *reinterpret_cast<uint2 *>(o + column * 2) =
+            *reinterpret_cast<uint2 *>(o + column * kElemBytes) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
         if (p.lse != nullptr && begin + lane == 0)
             p.lse[row] = lse;

@@ -149,7 +149,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         const int block_row = coord.first_row + warp_row + r;
         if (chunk < kHeadDimV / 8 && block_row < coord.rows)
-            *reinterpret_cast<uint4 *>(p.o + coord.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
+            *reinterpret_cast<uint4 *>(p.o + coord.offset(p, p.o_stride, block_row) * kElemBytes + chunk * 16) =
                 load_shared_16(o_smem + Form::chunk_offset(r, chunk));
     }
 }

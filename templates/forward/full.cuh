@@ -38,13 +38,12 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
             const int r = first_row + m * 16 + h * 8 + lane / 4;
             limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
         }
-        // Columns are constants after unrolling.
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int n = 0; n < kColTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])
+                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
                     s[m][n][e] = minus_infinity();
 }

@@ -54,8 +54,9 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
                                       const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
-    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row,
-                                 [&](int r) { return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * 2; });
+    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row, [&](int r) {
+        return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * kElemBytes;
+    });
     if (kTeams == 1 || tile >= tiles.first)
         issue_k<false>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
     fill_commit();
@@ -154,7 +155,6 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    if constexpr (kKv8)
-        finish_output(o);
+    finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }

@@ -17,7 +17,7 @@
 // A scale is of the keys of one lane of S: rows r of a tile with equal r % 8 / 2. An element is its byte times the
 // scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN, and so all scores of that
 // scale's keys NaN.
-constexpr int kKeyBytes = 2 * kKeyColumns;
+constexpr int kKeyBytes = kElemBytes * kKeyColumns;
 
 // The tiles of all sequences of a key head. Any is Params, which only a template may ask for members that it lacks.
 template <class Any> __device__ __forceinline__ int64 all_key_tiles(const Any &p)

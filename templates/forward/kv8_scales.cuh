@@ -5,11 +5,11 @@
 
 // ---- the scales of rows of K and V in 8 bits -----------------------------------------------------------------------
 //
-// Policy of kernels whose K and V are in 8 bits; the others have no_scales.cuh. The scales of a tile are loaded with its
-// rows, and lie after them in shared memory, in the order of the rows there. Neighbouring threads copy the scales of
-// neighbouring rows. If page numbers are exchanged, a thread copies the scales of those rows whose pages it has looked up
-// (page_numbers.cuh). Such rows of a warp are a power of two apart, so a gap after each 32 scales keeps the stores of a
-// warp in different banks.
+// Policy of kernels whose K and V are in 8 bits; the others have no_scales.cuh. The scales of a tile are loaded with
+// its rows, and lie after them in shared memory, in the order of the rows there. Neighbouring threads copy the scales
+// of neighbouring rows. If page numbers are exchanged, a thread copies the scales of those rows whose pages it has
+// looked up (page_numbers.cuh). Such rows of a warp are a power of two apart, so a gap after each 32 scales keeps the
+// stores of a warp in different banks.
 
 // Head pointers.
 struct ScaleHeads {
@@ -93,16 +93,15 @@ struct ScaleFills {
     ScaleFill<FillPlan<kBc, kTeamThreads, kKeyColumns>> k_scales;
     ScaleFill<FillPlan<kBc, kTeamThreads, kValueColumns>> v_scales;
 
-    // Start copying the scales of a tile whose rows `rows` finds. smem: its stage. number(r): the key of row r, relative
-    // to the tile's first.
+    // Start copying the scales of a tile whose rows `rows` finds. smem: its stage. number(r): the key of row r,
+    // relative to the tile's first.
     template <bool kFull, class Plan, class Numbers, class Rows, class Number>
     __device__ __forceinline__ void issue_k_scales(const Params &p, const ScaleHeads &from, const Numbers &pages,
                                                    const Rows &rows, const Plan &plan, Share share, uint32 smem,
                                                    int tile, int valid_rows, Number number)
     {
-        k_scales.template issue<kFull>(plan, share, smem + kKeyScales, valid_rows, [&](int i, int r) {
-            return scale_at(pages, rows, plan, tile, i, number(r), from.k_scales, p.features.k_scale_stride);
-        });
+        issue<kFull>(k_scales, from.k_scales, p.features.k_scale_stride, pages, rows, plan, share, smem + kKeyScales,
+                     tile, valid_rows, number);
     }
 
     template <bool kFull, class Plan, class Numbers, class Rows, class Number>
@@ -110,9 +109,8 @@ struct ScaleFills {
                                                    const Rows &rows, const Plan &plan, Share share, uint32 smem,
                                                    int tile, int valid_rows, Number number)
     {
-        v_scales.template issue<kFull>(plan, share, smem + kValueScales, valid_rows, [&](int i, int r) {
-            return scale_at(pages, rows, plan, tile, i, number(r), from.v_scales, p.features.v_scale_stride);
-        });
+        issue<kFull>(v_scales, from.v_scales, p.features.v_scale_stride, pages, rows, plan, share, smem + kValueScales,
+                     tile, valid_rows, number);
     }
 
     __device__ __forceinline__ void store_k_scales(uint32 smem)
@@ -123,6 +121,17 @@ struct ScaleFills {
     __device__ __forceinline__ void store_v_scales(uint32 smem)
     {
         v_scales.store(smem + kValueScales);
+    }
+
+private:
+    template <bool kFull, class Fill, class Plan, class Numbers, class Rows, class Number>
+    static __device__ __forceinline__ void issue(Fill &fill, const char *head, const Strides &stride,
+                                                 const Numbers &pages, const Rows &rows, const Plan &plan, Share share,
+                                                 uint32 smem, int tile, int valid_rows, Number number)
+    {
+        fill.template issue<kFull>(plan, share, smem, valid_rows, [&](int i, int r) {
+            return scale_at(pages, rows, plan, tile, i, number(r), head, stride);
+        });
     }
 };
 

@@ -7,8 +7,8 @@
 // ---- S = Q K^T with K in 8 bits -------------------------------------------------------------------------------------
 //
 // Policy of kernels whose K and V are in 8 bits. ldmatrix gives a lane four neighbouring columns of each 16 of a row of
-// K, 4 t ... 4 t + 3 with t = lane % 4. They become elements in registers. The fragments of Q are permuted once, so that
-// they have the same columns. The scale of a key multiplies its scores.
+// K, 4 t ... 4 t + 3 with t = lane % 4. They become elements in registers. The fragments of Q are permuted once, so
+// that they have the same columns. The scale of a key multiplies its scores.
 
 static_assert(kQInRegisters && kParts == 1 && !kVInK && !kInt8Scores, "Q is permuted once");
 

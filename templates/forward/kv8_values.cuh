@@ -15,7 +15,7 @@
 // In fp16, P is at most 2^kLazyRescale = 16, and scales are at most 1000, or 250 with e4m3 numbers (fa2.h). So
 // kScaleFactor times their product is finite. This factor keeps bits of small scales. finish_output removes it, and the
 // factor of the bytes.
-constexpr float kScaleFactor = kBf16 ? 1.0f : kFp8 ? 16.0f : 4.0f;
+constexpr float kScaleFactor = Elem::kHasRangeOfFp32 ? 1.0f : kFp8 ? 16.0f : 4.0f;
 constexpr float kOutputFactor = kByteFactor / kScaleFactor;
 
 static_assert(kParts == 1 && kOutTiles % 2 == 0, "a warp has whole pairs of column tiles");

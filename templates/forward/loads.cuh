@@ -5,8 +5,8 @@
 
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A team
-// of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A
+// team of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
@@ -51,10 +51,9 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
-    if constexpr (kKv8)
-        fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
-                                                      tile, coord.seq_k(p) - tile * kBc,
-                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
+    fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+                                                  tile, coord.seq_k(p) - tile * kBc,
+                                                  [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
 template <bool kFull>

@@ -1,6 +1,8 @@
 #pragma once
 #include "forward/coord.cuh"
 
+constexpr bool kPagesExchanged = false;
+
 // The empty policy: lanes exchange no page numbers.
 struct NoPageNumbers {
     const Params &p;

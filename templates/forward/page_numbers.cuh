@@ -2,6 +2,8 @@
 #include "forward/coord.cuh"
 #include "lib/fill.cuh"
 
+constexpr bool kPagesExchanged = true;
+
 // ---- page numbers exchanged between lanes (kPagesExchanged) -------------------------------------------------------
 //
 // The lanes that copy a row copy the same rows in all passes of a load. So each lane looks up the pages of some passes,

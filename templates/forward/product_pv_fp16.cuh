@@ -5,11 +5,11 @@
 
 // ---- O += P V with fp16 sums --------------------------------------------------------------------------------------
 //
-// P V of a tile is summed in fp16, and the tile's sums are added to O in fp32. GeForce cards multiply twice as fast with
-// fp16 sums. P is fp16 for all element types, and V of bf16 is converted after ldmatrix.
+// P V of a tile is summed in fp16, and the tile's sums are added to O in fp32. GeForce cards multiply twice as fast
+// with fp16 sums. P is fp16 for all element types, and V of bf16 is converted after ldmatrix.
 //
-// First all of P is packed: it takes the place of the scores, in half of their registers. The other half is for the sums
-// of kSumTiles column tiles, which are computed together.
+// First all of P is packed: it takes the place of the scores, in half of their registers. The other half is for the
+// sums of kSumTiles column tiles, which are computed together.
 //
 // P is at most 2^kLazyRescale, so the sums are finite while |V| is at most 65504 / (kBc * 2^kLazyRescale).
 
@@ -20,13 +20,13 @@ using PackedP = uint32[kBc / 16][kRowTiles][4];  // the A fragments of each k16 
 
 // bf16 with dropout: the final scale expects P multiplied by 2^-7 (keep_scale in features/dropout.cuh). The factor is
 // applied to the sums instead, because small elements of P would lose bits in fp16.
-constexpr float kSumFactor = kBf16 && kDropout ? 0x1p-7f : 1.0f;
+constexpr float kSumFactor = kDropout ? Elem::kOneOfFp16 : 1.0f;
 
 // Applies dropout to two packed elements. A template, so that kernels without dropout need no `keep`.
 template <class D> __device__ __forceinline__ uint32 drop_fp16(const D &dropout, uint32 elements, int m, int h, int n)
 {
     if constexpr (kDropout)
-        return multiply_fp16(elements, dropout.keep(m, h, n));
+        return fp16::multiply(elements, dropout.keep(m, h, n));
     else
         return elements;
 }
@@ -43,7 +43,7 @@ __device__ __forceinline__ void pack_p(PackedP &p, const float (&s)[kRowTiles][k
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float(&tile_of_s)[4] = s[m][2 * step + i / 2];
-                const uint32 elements = pack_fp16(tile_of_s[i % 2 * 2], tile_of_s[i % 2 * 2 + 1]);
+                const uint32 elements = fp16::pack(tile_of_s[i % 2 * 2], tile_of_s[i % 2 * 2 + 1]);
                 p[step][m][i] = drop_fp16(dropout, elements, m, i % 2, i / 2);
             }
     }
@@ -56,7 +56,7 @@ __device__ __forceinline__ void add_sums(float (&o)[kRowTiles][kOutTiles][4], co
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float2 sum = unpack_fp16(sums[m][h]);
+            const float2 sum = fp16::unpack(sums[m][h]);
             o[m][n][2 * h] += sum.x * kSumFactor;
             o[m][n][2 * h + 1] += sum.y * kSumFactor;
         }

@@ -15,8 +15,8 @@ constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all th
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
-// Memory by which the threads of a block exchange numbers. Numbers are added between rows so that no bank conflicts arise: a warp then
-// reads and writes neighbours.
+// Memory by which the threads of a block exchange numbers. Rows are padded, so that the threads of a warp access
+// different banks.
 struct QuantiseMemory {
     float sums[8][kParcelRows * kParcels + kParcels % 32];           // by column of a parcel
     float mean[8 * kParcels];                                        // likewise

@@ -14,7 +14,7 @@ constexpr bool kJoint = kKStages == kVStages && kKStages > 1;  // K and V of a t
 
 static_assert(kHeadDim % 8 == 0 && kHeadDimV % 8 == 0 && kHeadDimV >= 8, "columns are multiples of 8");
 static_assert(!kVInK || kKStages == kVStages, "K and V of a tile are one");
-static_assert(kHeadDimV <= kHeadDim, "rows of O come into the coord of rows of Q");
+static_assert(kHeadDimV <= kHeadDim, "rows of O come into the place of rows of Q");
 static_assert(kParts > 1 || kHeadDim <= 256, "more columns are for several warps");
 static_assert(kWarps % (kTeams * kParts) == 0, "teams are of one size");
 static_assert(kBr * kTeams * kParts % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");

@@ -10,8 +10,8 @@
 // neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
 // leaving its lane. The four lanes of a quad share a row.
 
-// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps a
-// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
+// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps
+// a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 

@@ -3,7 +3,7 @@
 
 // ---- sum of S over warps that divide columns (kParts) --------------------------------------------------------
 constexpr int kWarpSumBytes = kRowTiles * kColTiles * 32 * 16;  // [row tile][column tile][lane]
-static_assert(kSumArea + kWarps * kWarpSumBytes == kTileBytes, "each warp has a coord for its S");
+static_assert(kSumArea + kWarps * kWarpSumBytes == kTileBytes, "each warp has a place for its S");
 
 // Where a lane puts its part of a column tile of S, in the area of warp `part` of the same rows.
 __device__ __forceinline__ uint32 sum_place(uint32 smem, int part, int m, int n)

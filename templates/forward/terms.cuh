@@ -104,7 +104,7 @@ private:
                 }
     }
 
-    // Adds a bias that read() has read, with ALiBi if there is any.
+    // Reads the bias of a tile, and sets the scores to it or adds it, with ALiBi if there is any. See apply.
     template <bool kMasked, bool kAdd, bool kSide>
     __device__ __forceinline__ bool apply_bias(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {

@@ -6,8 +6,8 @@
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
 // ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
 // OutputForm: rows of O at the end.
-constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / 2;
-constexpr int kValueColumns = kHeadDimV * kKvBytes / 2;
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / kElemBytes;
+constexpr int kValueColumns = kHeadDimV * kKvBytes / kElemBytes;
 using KeyTile = FormOf<kKeyColumns>;
 using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
 using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;

@@ -67,7 +67,7 @@ template <int kSide> struct BiasCopies {
         const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // not 0: eight neighbours come by a map
 #pragma unroll 1
         for (int key = lane % kLanes * kSide; key < kBc; key += 32 * kSide) {
-            const int bytes = max(0, min(keys - first_key - key, kSide)) * 2;
+            const int bytes = max(0, min(keys - first_key - key, kSide)) * int(sizeof(BiasElem));
             const BiasElem *from = first + first_key + key + lane / kLanes * step;
 #pragma unroll 1
             for (int row = lane / kLanes; row < kGroupRows; row += kStep, from += kStep * step)
@@ -76,7 +76,7 @@ template <int kSide> struct BiasCopies {
                 else
                     copy_4_or_less(side.at(row, key), from, row < rows ? bytes : 0);
         }
-        barrier_arrive_behind_copies(side.full());
+        barrier_arrive_after_copies(side.full());
     }
 };
 
@@ -103,7 +103,7 @@ struct BiasNumbers {
                 store_shared_4(side.at(row, key), low | high << 16);
             }
         }
-        barrier_arrive(side.full());  // makes the stores visible; barrier_arrive_behind_copies waits for cp.async only
+        barrier_arrive(side.full());  // makes the stores visible; barrier_arrive_after_copies waits for cp.async only
     }
 };
 

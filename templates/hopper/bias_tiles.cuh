@@ -102,7 +102,8 @@ struct BiasTiles : SideTiles {
     // Address of an element: pages of 64 columns with the 128-byte swizzle of TMA.
     __device__ __forceinline__ uint32 at(int row, int key) const
     {
-        const uint32 plain = tile() + key / kPageColumns * kQPageBytes + row * kPageRowBytes + key % kPageColumns * 2;
+        const uint32 plain = tile() + key / kPageColumns * kQPageBytes + row * kPageRowBytes +
+                             key % kPageColumns * int(sizeof(BiasElem));
         return plain ^ (plain >> 3 & 0x70);
     }
 

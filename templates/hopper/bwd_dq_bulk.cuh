@@ -4,21 +4,23 @@
 
 // ---- dQ of the tile before, added by the copy engine (kDqBulk) ------------------------------------------------------
 //
-// As in bwd_by_keys.cuh, each warpgroup has 64 keys and a part of dQ. Timeline of tile j:
+// As in bwd_by_keys.cuh, each warpgroup has 64 keys and computes a part of dQ from all keys of the block. But dQ of a
+// tile is computed during the next tile. Timeline of tile j:
 //
-//     start S, dP | wait for S, P | start dV | wait for dP, dS | put dS^T | wait for dS^T of tile j - 1 | start dQ of
-//     tile j - 1, and half of dK | wait for dQ, put it | start the other half of dK | let dQ be added | wait for dK |
+//     start S, dP | wait for S, P | start dV | wait for dP, dS | put dS^T |
+//     wait for dS^T of tile j - 1 | start dQ of tile j - 1, and half of dK | wait for dQ, put it into shared memory |
+//     start the other half of dK | let the copy engine add dQ | wait for dK
 //
-// kDvLate: dV is started behind dS^T. Then registers remain to start S of tile j + 1 behind dK, and it is there when
-// that tile begins.
+// With kDvLate, dV is started after dS^T was put. This leaves registers to start S of tile j + 1 together with dK, so S
+// is ready when tile j + 1 begins (kSAhead).
 //
-// dS^T of tile j - 1 has long been there. So warpgroups hardly wait for each other and drift apart, and one computes P or
+// Why a tile later: dS^T of tile j - 1 is complete by then, so warpgroups hardly wait for each other. One computes P or
 // dS while the tensor cores work for the other. dS^T has as many stages as Q and dO, each with mbarriers `full` and
 // `empty`; every warp that has written or read a stage arrives there.
 //
-// Warps put their parts of dQ into shared memory, and the copy engine adds these to the sums in memory. A wgmma must not
-// start before all earlier reads of registers are done, so additions from registers hold up the products of the next
-// tile. A part waits behind all wgmma that its warp has issued, so only half of dK is among these.
+// Why the copy engine: a wgmma starts only when earlier instructions have read their registers. So additions from
+// registers would delay the products of the next tile. Stores to shared memory wait for the wgmma that their warp has
+// issued before. So only half of dK is started before dQ is put there.
 
 constexpr bool kSAhead = kDvLate;
 
@@ -98,8 +100,8 @@ __device__ __forceinline__ void start_tile(Scores &s, Scores &dp, RowValues &lse
     start_scores(dp, v_rows, barriers.smem + kDoArea + stage.index * kQTileBytes);
 }
 
-// Starts dQ of the tile before, at `last`, and dK; puts the warp's part of dQ into shared memory. The first tile has
-// none before it. There dQ is computed from K and not used, as a branch around it takes registers.
+// Starts dQ of the tile before, at `last`, and dK. Puts the warp's part of dQ into shared memory. At the first tile
+// there is no dS^T yet: dQ is computed from K instead and not used, because a branch around it would take registers.
 __device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv, const Fragments &ds_frag,
                                                 const Params &p, const BlockCoord &coord, const Barriers &barriers,
                                                 const Stage &stage, const Cursor &last, bool first, int group, int warp,
@@ -130,12 +132,9 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
-    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
-    const int warp = threadIdx.x / 32, first_head = coord.kv_head * p.group;
-    int lane = threadIdx.x % 32, place = ds_place(warp * 16, lane);
-    int dq_place = smem + kDqArea + warp * kDqPartBytes + lane * 16;
-    keep(lane);
-    keep(place);
+    const auto [k_rows, v_rows, warp, lane, place] = OwnKeys(smem, group);
+    const int first_head = coord.kv_head * p.group;
+    int dq_place = smem + kDqArea + warp * kDqPartBytes + threadIdx.x % 32 * 16;
     keep(dq_place);
     Stage stage;
     Cursor last = at;
@@ -177,7 +176,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         Stage next = stage;
         if (visits > 1)
             next.advance();
-        if constexpr (kSAhead) {  // of the last tile once more, and not used
+        if constexpr (kSAhead) {  // after the last tile: S of that tile again, which is not used
             if (visits > 1)
                 await_tile(p, barriers, next, at);
             start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);

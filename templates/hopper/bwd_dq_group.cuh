@@ -11,8 +11,8 @@
 //     keys:  the same, with the other 64 keys
 //     dQ:                                                          wait for dS^T | dQ | add it |
 //
-// The first two wait for each other nowhere. So they drift apart, and one computes P or dS while the tensor cores work
-// for the other. dK is still under way when the next tile begins. So the stage of Q is given back a tile later.
+// The first two never wait for each other. So one computes P or dS while the tensor cores work for the other. dK is
+// still under way when the next tile begins. So the stage of Q is given back a tile later.
 //
 // dS^T has as many stages as Q and dO, each with mbarriers `full` and `empty`; every warp that has written or read the
 // stage arrives there.
@@ -23,11 +23,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
-    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
-    const int warp = threadIdx.x / 32, first_head = coord.kv_head * p.group;
-    int lane = threadIdx.x % 32, place = ds_place(warp * 16, lane);
-    keep(lane);
-    keep(place);
+    const auto [k_rows, v_rows, warp, lane, place] = OwnKeys(smem, group);
+    const int first_head = coord.kv_head * p.group;
     const uint32 lane_rows = smem + kLseArea + lane % 4 * 2 * 4;
     Stage stage;
     Scores s, dp;

@@ -32,11 +32,27 @@ __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
     barrier_arrive_by(lane, barrier);
 }
 
-// Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read waits.
+// Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read
+// waits.
 __device__ __forceinline__ void keep(int &x)
 {
     asm volatile("" : "+r"(x));
 }
+
+// What a thread keeps in registers for its 64 keys. Members are read once, before the loop.
+struct OwnKeys {
+    uint32 k_rows, v_rows;  // the warpgroup's rows of K and V
+    int warp, lane;
+    int place;  // of the lane in a tile of dS^T
+
+    __device__ __forceinline__ OwnKeys(uint32 smem, int group)
+        : k_rows(smem + kKArea + group * kGroupKeys * kPageRowBytes), v_rows(k_rows + kVArea - kKArea),
+          warp(threadIdx.x / 32), lane(threadIdx.x % 32), place(ds_place(warp * 16, lane))
+    {
+        keep(lane);
+        keep(place);
+    }
+};
 
 // Waits for a tile of Q and dO.
 __device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,

@@ -75,8 +75,8 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
-    // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh). This
-    // thread does it because a fence would hold up the products of a consumer.
+    // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh).
+    // This thread does it because a fence would hold up the products of a consumer.
     __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
     {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;

@@ -2,10 +2,13 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kDqWarpgroup = kDqSum == DqSum::group, kDqBulk = kDqSum == DqSum::bulk;
-constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
-// The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
+constexpr bool kDvLate = kLate;                              // dV is started when dS^T is in shared memory
+constexpr int kGroups = kByProduct || kDqWarpgroup ? 3 : 2;  // consumer warpgroups
+constexpr bool kHeavyFirst = false;                          // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;                          // tiles of keys, over several heads, that are interleaved
+// The least number of heads that are interleaved. If blocks of a head add to dQ in the order of their keys, each starts
+// a little after the one before. With more heads, fewer blocks of each head run at a time, and the last of them starts
+// sooner.
 constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : kDqInOrder ? 16 : 8;
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
 constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
@@ -15,6 +18,7 @@ constexpr int kReaders = 8;                       // consumer warps that read a 
 constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
+constexpr int kWriters = kByProduct ? 128 : kKeyWorkers;             // threads that write a tile of dK, or of dV
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
 constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
 constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
@@ -28,8 +32,8 @@ constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a 
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
-// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one computes all columns. Else
-// warpgroups divide its rows by 64, then its columns.
+// How warps divide dQ. kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one warpgroup
+// computes all columns. Else each warpgroup has 64 rows, and warpgroups with the same rows divide the columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
                                                  : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns
                                                                 : kGroups / kRowGroups;
@@ -44,23 +48,24 @@ static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
-// alone, give some to the others.
-constexpr int kLoadRegisters = 24, kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
+// alone, give some to those that have scores.
+constexpr int kLoadRegisters = 24, kGroupRegisters = kGroups == 3 ? 208 : 240;
+constexpr int kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
 constexpr int kDqRegisters = kAllRegisters - kLoadRegisters - 2 * kGroupRegisters;
 static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
-              "warpgroups would wait for registers that nobody gives");
+              "all warpgroups together have no more registers than at launch");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
 // Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
 // is the 128-byte swizzle that TMA writes and wgmma reads. dS^T [keys][queries] has the same layout.
-constexpr int kPageColumns = 64, kPageRowBytes = 128;
+constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kQTileBytes = kPages * kQPageBytes;
 constexpr int kKvPageBytes = kBc * kPageRowBytes;
 constexpr int kKvTileBytes = kPages * kKvPageBytes;
-// Distance from the columns of K of one warpgroup, or part of dQ, to the next.
-constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
+// Distance in a tile of K from the columns of one part of dQ to those of the next.
+constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * kElemBytes;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
 // Stages of dS^T: one is written while others may still read the one before.
 constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
@@ -73,7 +78,7 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many stages as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T

@@ -33,7 +33,7 @@ __device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coo
 {
     const int first_row = coord.first_row + group * kGroupRows;
     fill_pages<kGroupRows, 128>(smem, coord.rows - first_row,
-                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * 2; });
+                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * kElemBytes; });
     cp_async_commit();
     cp_async_wait<0>();
     fence_products();

@@ -4,6 +4,8 @@
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
+// The part of ALiBi that all scores of a row share goes to the softmax.
+constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
 constexpr int kGroupRows = 64;                                     // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                          // query rows per block
@@ -24,20 +26,20 @@ constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf1
 constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 
 // Rows of K and V, over all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
-constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);
+constexpr int kSectionRows = (32 << 20) / (2 * kElemBytes * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
 // All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
-              "warpgroups would wait for registers that nobody gives");
+              "all warpgroups together have no more registers than at launch");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
 // Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
 // is the 128-byte swizzle that TMA writes and wgmma reads. Q has separate pages for each warpgroup, so O of one
 // warpgroup can use its pages while others still read theirs.
-constexpr int kPageColumns = 64, kPageRowBytes = 128;
+constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;

@@ -4,6 +4,8 @@
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
+constexpr bool kSpeculatesMax = true;
+
 // ---- the speculative maximum: P without a search for the maximum of the tile -----------------------------------
 //
 // Once a row has seen a tile, its maximum hardly grows, and P may exceed 1 by as much as 16 bits can hold. So for tiles
@@ -11,9 +13,9 @@
 // if a maximum was too small. This is rare. The warp then computes S again by itself and takes the usual way: S cannot
 // be recovered from P, which may be infinite.
 
-// The limit for a lane's sum of P in a row, and so for each element. fp16 can hold twice as much. fp32 then has room
-// for O if values of V are below 2^60.
-constexpr float kMostGuessed = kBf16 ? 0x1p40f : 0x1p15f;
+// The limit of a lane's sum of P in a row, and so of each element. fp16 holds twice as much. With a wider type the
+// limit leaves fp32 room for O, if values of V are below 2^60.
+constexpr float kMostGuessed = Elem::kHasRangeOfFp32 ? 0x1p40f : 0x1p15f;
 
 // Turns S into P with the speculative maxima, and adds to the sums. Returns false, in all lanes of the warp, if a sum
 // is too large: then S is lost and nothing else has changed.

@@ -27,8 +27,9 @@ struct Rows {
     // Copies Q together with the other warpgroup, then reads its first columns into registers.
     __device__ __forceinline__ void load_q()
     {
-        fill_pages<kBr, kThreads>(smem, coord.rows - coord.first_row,
-                                  [&](int r) { return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * 2; });
+        fill_pages<kBr, kThreads>(smem, coord.rows - coord.first_row, [&](int r) {
+            return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * kElemBytes;
+        });
         cp_async_commit();
         cp_async_wait<0>();
         fence_products();

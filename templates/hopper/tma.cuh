@@ -61,7 +61,7 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
 }
 
 // Arrives when the cp.async copies that this lane has issued are complete. The barrier counts this arrival (noinc).
-__device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
+__device__ __forceinline__ void barrier_arrive_after_copies(uint32 barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }

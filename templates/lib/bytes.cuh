@@ -1,14 +1,15 @@
 #pragma once
-#include "lib/types.cuh"
+#include "lib/elements.cuh"
 
 // ---- 8 bits to elements ---------------------------------------------------------------------------------------------
 //
 // Four bytes of a word become four elements, exactly, without a conversion instruction, on every SM.
-//   - An integer is put into the lower bits of a number whose exponent makes it an integer, and a subtraction leaves the
-//     byte's value.
-//   - An e4m3 number has the fields of fp16 and bf16 with fewer bits, so shifting moves them into place. The exponents
-//     count from another start. In fp16 this is a factor of 2^-8, which the scales of rows remove (kByteFactor). In bf16
-//     it is 2^-120, which is removed at once.
+//   - An integer is put into the lower bits of a number whose lowest bit counts 1. A subtraction leaves the byte's
+//     value.
+//   - An e4m3 number has the fields of fp16 and bf16 with fewer bits, so shifting moves them into place. The bias of
+//     the exponents differs, which is a factor of 2^-8 in fp16. The scales of rows remove it (kByteFactor). In bf16 it
+//     is 2^-120, which is removed at once.
+constexpr bool kBf16 = kSame<Elem, bf16>;                      // else fp16
 constexpr float kByteFactor = kFp8 && !kBf16 ? 0x1p8f : 1.0f;  // numbers are elements times this
 
 // Returns two bytes in the lower bytes of pairs, under two upper ones. kLow, kHigh: numbers of the bytes.

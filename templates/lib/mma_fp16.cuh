@@ -27,29 +27,11 @@ __device__ __forceinline__ void mma_k16_fp16(uint32 (&c)[2], const uint32 (&a)[4
     }
 }
 
-// Packs two numbers as fp16, whatever the element is. Numbers beyond 65504 become infinite.
-__device__ __forceinline__ uint32 pack_fp16(float lo, float hi)
-{
-    if constexpr (!kBf16)
-        return pack2(lo, hi);
-    uint32 x;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
-}
-
 // Converts packed elements to fp16.
 __device__ __forceinline__ uint32 elements_to_fp16(uint32 x)
 {
-    if constexpr (!kBf16)
+    if constexpr (kSame<Elem, fp16>)
         return x;
     const float2 wide = unpack2(x);
-    return pack_fp16(wide.x, wide.y);
-}
-
-// Multiplies two pairs of fp16 numbers.
-__device__ __forceinline__ uint32 multiply_fp16(uint32 x, uint32 y)
-{
-    uint32 product;
-    asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
-    return product;
+    return fp16::pack(wide.x, wide.y);
 }

@@ -3,7 +3,7 @@
 
 // ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes. A warp's ldmatrix reads one chunk
 // of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
 // chunks that a load writes.
 //
@@ -14,7 +14,7 @@
 // Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kChunks = kColumns * kElemBytes / 16;                         // 16-byte chunks per row
     static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");

@@ -5,46 +5,10 @@ constexpr int kHeadDim = 128;         // D: columns of Q and K
 constexpr int kHeadDimV = 128;        // columns of V and O
 constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
 constexpr int kGeneratorSmemBytes = 163936;
-constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = true;       // products are wgmma
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
-constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
-constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
-
-// Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
-#define FA2_FEATURES     false  // members of all other features
-#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
-
-enum class Window { kNone, kSliding, kPrefix, kChunks };
-enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
-constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
-constexpr bool kRotary = false;       // new keys, and queries, are rotated first
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
-constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
-constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
-constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
-constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
-constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+enum class Products { mma_k8, mma_k16, wgmma };
+constexpr Products kProducts = Products::wgmma;  // the instruction of products
+constexpr bool kTuring = kProducts == Products::mma_k8;  // tiles pass through registers, too
+constexpr bool kWgmma = kProducts == Products::wgmma;
 #line 2 "templates/lib/types.cuh"
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
@@ -68,6 +32,10 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// True if both are the same type.
+template <class A, class B> constexpr bool kSame = false;
+template <class A> constexpr bool kSame<A, A> = true;
+
 // Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
@@ -75,13 +43,127 @@ template <bool kFirst, class A, class B> struct Either {
 template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
+#line 3 "templates/lib/elements.cuh"
+
+// ---- element types ----------------------------------------------------------------------------------------------
+//
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+
+struct fp16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = false;  // numbers beyond 65504 are infinite
+    static constexpr float kOneOfFp16 = 1.0f;       // the number whose bits are those of 1 in fp16
+
+    // Returns two elements in one register, rounded to nearest even; lo is in the lower half.
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        if constexpr (kTuring)
+            asm("{\n\t.reg .b16 l, h;\n\t"
+                "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+                : "=r"(x)
+                : "f"(lo), "f"(hi));
+        else
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    // Returns both elements of a register.
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        float2 y;
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+            : "=f"(y.x), "=f"(y.y)
+            : "r"(x));
+        return y;
+    }
+
+    // Multiplies two elements by two others.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
+        return product;
+    }
+};
+
+// SM 8.0 and newer.
+struct bf16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = true;
+    static constexpr float kOneOfFp16 = 0x1p-7f;
+
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    }
+
+    // SM 8.0 has no multiplication alone; adding -0 changes no product.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
+        return product;
+    }
+};
+#line 12 "templates/features/config.cu.in"
+using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
+constexpr int kElemBytes = Elem::kBytes;
+constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
+constexpr bool kPartial = kPartialKind > 0;
+constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
+constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
+constexpr bool kRotary = kRotaryDim > 0;
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// The members of all other features: FA2_FEATURES is true if there are any.
+#line 2 "templates/features/no_feature_params.cuh"
+#define FA2_FEATURES false
 #line 3 "templates/features/params.cuh"
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -112,7 +194,7 @@ struct PageSteps {
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
-#line 3 "templates/features/no_feature_params.cuh"
+#line 4 "templates/features/no_feature_params.cuh"
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
@@ -179,10 +261,13 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 };
 static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
+#line 2 "templates/forward/shared_config.cu.in"
+// ---- configuration of all forward families ---------------------------------------------------------------------
+constexpr int kBc = 128;                       // key and value rows per tile
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 #line 2 "templates/hopper/fwd_config.cu.in"
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kGroups = 2;  // consumer warpgroups, 64 query rows each
-constexpr int kBc = 128;  // key and value rows per tile
 constexpr int kStages = 2;  // stages of K, and as many of V
 constexpr bool kPingPong = 1 == 1;  // ping-pong: warpgroups start their products in turn
 constexpr bool kPackedHeads = false;  // rows are all query heads of a group
@@ -190,20 +275,22 @@ constexpr int kPersistent = 0;  // 0: one work tile per block; 1: a fixed share;
 constexpr bool kByWeight = false;  // row tiles that see the most keys come first
 constexpr bool kOwnOPlace = false;  // O has an area in shared memory beside Q
 constexpr bool kOByMap = false;  // O is stored by TMA
-constexpr bool kSpeculatesMax = false;  // in tiles without a mask (speculative_max.cuh)
 constexpr bool kBiasInAccumulator = false;  // the accumulator of S begins as a bias in 16 bits
 constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
-constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
-constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
+enum class DropoutForm { none, beside, early };
+constexpr DropoutForm kDropoutForm = DropoutForm::none;
+constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
+constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
 constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
-constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 #line 3 "templates/hopper/fwd_shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
+// The part of ALiBi that all scores of a row share goes to the softmax.
+constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
 constexpr int kGroupRows = 64;                                     // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                          // query rows per block
@@ -224,20 +311,20 @@ constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf1
 constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 
 // Rows of K and V, over all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
-constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);
+constexpr int kSectionRows = (32 << 20) / (2 * kElemBytes * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
 // All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
-              "warpgroups would wait for registers that nobody gives");
+              "all warpgroups together have no more registers than at launch");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
 // Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
 // is the 128-byte swizzle that TMA writes and wgmma reads. Q has separate pages for each warpgroup, so O of one
 // warpgroup can use its pages while others still read theirs.
-constexpr int kPageColumns = 64, kPageRowBytes = 128;
+constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;
@@ -275,57 +362,57 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
-#define FA2I_TILES_1 FA2I_TILE(0)
-#define FA2I_NAMES_1 "%0, %1, %2, %3"
+#define FA2I_TILES_8 FA2I_TILE(0)
+#define FA2I_NAMES_8 "%0, %1, %2, %3"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_2 FA2I_TILES_1, FA2I_TILE(1)
-#define FA2I_NAMES_2 FA2I_NAMES_1 ", %4, %5, %6, %7"
+#define FA2I_TILES_16 FA2I_TILES_8, FA2I_TILE(1)
+#define FA2I_NAMES_16 FA2I_NAMES_8 ", %4, %5, %6, %7"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_3 FA2I_TILES_2, FA2I_TILE(2)
-#define FA2I_NAMES_3 FA2I_NAMES_2 ", %8, %9, %10, %11"
+#define FA2I_TILES_24 FA2I_TILES_16, FA2I_TILE(2)
+#define FA2I_NAMES_24 FA2I_NAMES_16 ", %8, %9, %10, %11"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_4 FA2I_TILES_3, FA2I_TILE(3)
-#define FA2I_NAMES_4 FA2I_NAMES_3 ", %12, %13, %14, %15"
+#define FA2I_TILES_32 FA2I_TILES_24, FA2I_TILE(3)
+#define FA2I_NAMES_32 FA2I_NAMES_24 ", %12, %13, %14, %15"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_5 FA2I_TILES_4, FA2I_TILE(4)
-#define FA2I_NAMES_5 FA2I_NAMES_4 ", %16, %17, %18, %19"
+#define FA2I_TILES_40 FA2I_TILES_32, FA2I_TILE(4)
+#define FA2I_NAMES_40 FA2I_NAMES_32 ", %16, %17, %18, %19"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_6 FA2I_TILES_5, FA2I_TILE(5)
-#define FA2I_NAMES_6 FA2I_NAMES_5 ", %20, %21, %22, %23"
+#define FA2I_TILES_48 FA2I_TILES_40, FA2I_TILE(5)
+#define FA2I_NAMES_48 FA2I_NAMES_40 ", %20, %21, %22, %23"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_7 FA2I_TILES_6, FA2I_TILE(6)
-#define FA2I_NAMES_7 FA2I_NAMES_6 ", %24, %25, %26, %27"
+#define FA2I_TILES_56 FA2I_TILES_48, FA2I_TILE(6)
+#define FA2I_NAMES_56 FA2I_NAMES_48 ", %24, %25, %26, %27"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_8 FA2I_TILES_7, FA2I_TILE(7)
-#define FA2I_NAMES_8 FA2I_NAMES_7 ", %28, %29, %30, %31"
+#define FA2I_TILES_64 FA2I_TILES_56, FA2I_TILE(7)
+#define FA2I_NAMES_64 FA2I_NAMES_56 ", %28, %29, %30, %31"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_9 FA2I_TILES_8, FA2I_TILE(8)
-#define FA2I_NAMES_9 FA2I_NAMES_8 ", %32, %33, %34, %35"
+#define FA2I_TILES_72 FA2I_TILES_64, FA2I_TILE(8)
+#define FA2I_NAMES_72 FA2I_NAMES_64 ", %32, %33, %34, %35"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_10 FA2I_TILES_9, FA2I_TILE(9)
-#define FA2I_NAMES_10 FA2I_NAMES_9 ", %36, %37, %38, %39"
+#define FA2I_TILES_80 FA2I_TILES_72, FA2I_TILE(9)
+#define FA2I_NAMES_80 FA2I_NAMES_72 ", %36, %37, %38, %39"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_11 FA2I_TILES_10, FA2I_TILE(10)
-#define FA2I_NAMES_11 FA2I_NAMES_10 ", %40, %41, %42, %43"
+#define FA2I_TILES_88 FA2I_TILES_80, FA2I_TILE(10)
+#define FA2I_NAMES_88 FA2I_NAMES_80 ", %40, %41, %42, %43"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_12 FA2I_TILES_11, FA2I_TILE(11)
-#define FA2I_NAMES_12 FA2I_NAMES_11 ", %44, %45, %46, %47"
+#define FA2I_TILES_96 FA2I_TILES_88, FA2I_TILE(11)
+#define FA2I_NAMES_96 FA2I_NAMES_88 ", %44, %45, %46, %47"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_13 FA2I_TILES_12, FA2I_TILE(12)
-#define FA2I_NAMES_13 FA2I_NAMES_12 ", %48, %49, %50, %51"
+#define FA2I_TILES_104 FA2I_TILES_96, FA2I_TILE(12)
+#define FA2I_NAMES_104 FA2I_NAMES_96 ", %48, %49, %50, %51"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_14 FA2I_TILES_13, FA2I_TILE(13)
-#define FA2I_NAMES_14 FA2I_NAMES_13 ", %52, %53, %54, %55"
+#define FA2I_TILES_112 FA2I_TILES_104, FA2I_TILE(13)
+#define FA2I_NAMES_112 FA2I_NAMES_104 ", %52, %53, %54, %55"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_15 FA2I_TILES_14, FA2I_TILE(14)
-#define FA2I_NAMES_15 FA2I_NAMES_14 ", %56, %57, %58, %59"
+#define FA2I_TILES_120 FA2I_TILES_112, FA2I_TILE(14)
+#define FA2I_NAMES_120 FA2I_NAMES_112 ", %56, %57, %58, %59"
 #line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
-#define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
+#define FA2I_TILES_128 FA2I_TILES_120, FA2I_TILE(15)
+#define FA2I_NAMES_128 FA2I_NAMES_120 ", %60, %61, %62, %63"
 #line 18 "templates/hopper/wgmma_lists.cu.in"
 
 // a0 ... a6: numbers of the asm operands after the accumulator.
-#define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
+#define FA2I_WGMMA(columns, a0, a1, a2, a3, a4, a5, a6)                                                                \
     template <> struct Wgmma<columns> {                                                                                \
         /* d = a b, or d += a b */                                                                                     \
         template <int kLiesA, int kLiesB, int kFirst = 0, int kTiles>                                                  \
@@ -335,9 +422,9 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    .reg .pred add;\n"                                                                       \
                          "    setp.ne.s32 add, %" #a2 ", 0;\n"                                                         \
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
-                         " {" FA2I_NAMES_##tiles "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"             \
+                         " {" FA2I_NAMES_##columns "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"           \
                          "}"                                                                                           \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
         }                                                                                                              \
                                                                                                                        \
@@ -350,10 +437,10 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    .reg .pred add;\n"                                                                       \
                          "    setp.ne.s32 add, %" #a5 ", 0;\n"                                                         \
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
-                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", add, 1, 1, %" #a6 ";\n"                                                                    \
                          "}"                                                                                           \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
         }                                                                                                              \
                                                                                                                        \
@@ -362,13 +449,13 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
         static __device__ __forceinline__ void add(float (&d)[1][kTiles][4], const uint32 (&a)[4], uint64 b)           \
         {                                                                                                              \
             asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
-                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", 1, 1, 1, %" #a5 ";"                                                                        \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
         }                                                                                                              \
     }
 
 template <int kColumns> struct Wgmma;
 #line 67 "templates/hopper/wgmma_lists.cu.in"
-FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
+FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);

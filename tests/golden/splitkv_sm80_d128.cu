@@ -5,46 +5,10 @@ constexpr int kHeadDim = 128;         // D: columns of Q and K
 constexpr int kHeadDimV = 128;        // columns of V and O
 constexpr bool kCausal = 0 == 1;   // query i sees keys <= i + seq_k - seq_q
 constexpr int kGeneratorSmemBytes = 200704;
-constexpr bool kBf16 = false;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = false;       // products are wgmma
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
-constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
-constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
-
-// Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
-#define FA2_FEATURES     false  // members of all other features
-#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
-
-enum class Window { kNone, kSliding, kPrefix, kChunks };
-enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
-constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
-constexpr bool kRotary = false;       // new keys, and queries, are rotated first
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
-constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
-constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
-constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
-constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
-constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+enum class Products { mma_k8, mma_k16, wgmma };
+constexpr Products kProducts = Products::mma_k16;  // the instruction of products
+constexpr bool kTuring = kProducts == Products::mma_k8;  // tiles pass through registers, too
+constexpr bool kWgmma = kProducts == Products::wgmma;
 #line 2 "templates/lib/types.cuh"
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
@@ -68,6 +32,10 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// True if both are the same type.
+template <class A, class B> constexpr bool kSame = false;
+template <class A> constexpr bool kSame<A, A> = true;
+
 // Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
@@ -75,13 +43,127 @@ template <bool kFirst, class A, class B> struct Either {
 template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
+#line 3 "templates/lib/elements.cuh"
+
+// ---- element types ----------------------------------------------------------------------------------------------
+//
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+
+struct fp16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = false;  // numbers beyond 65504 are infinite
+    static constexpr float kOneOfFp16 = 1.0f;       // the number whose bits are those of 1 in fp16
+
+    // Returns two elements in one register, rounded to nearest even; lo is in the lower half.
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        if constexpr (kTuring)
+            asm("{\n\t.reg .b16 l, h;\n\t"
+                "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+                : "=r"(x)
+                : "f"(lo), "f"(hi));
+        else
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    // Returns both elements of a register.
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        float2 y;
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+            : "=f"(y.x), "=f"(y.y)
+            : "r"(x));
+        return y;
+    }
+
+    // Multiplies two elements by two others.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
+        return product;
+    }
+};
+
+// SM 8.0 and newer.
+struct bf16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = true;
+    static constexpr float kOneOfFp16 = 0x1p-7f;
+
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    }
+
+    // SM 8.0 has no multiplication alone; adding -0 changes no product.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
+        return product;
+    }
+};
+#line 12 "templates/features/config.cu.in"
+using Elem = fp16;  // the type of Q, K, V, P and O, and of gradients
+constexpr int kElemBytes = Elem::kBytes;
+constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
+constexpr bool kPartial = kPartialKind > 0;
+constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
+constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
+constexpr bool kRotary = kRotaryDim > 0;
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// The members of all other features: FA2_FEATURES is true if there are any.
+#line 2 "templates/features/no_feature_params.cuh"
+#define FA2_FEATURES false
 #line 3 "templates/features/params.cuh"
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -112,7 +194,7 @@ struct PageSteps {
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
-#line 3 "templates/features/no_feature_params.cuh"
+#line 4 "templates/features/no_feature_params.cuh"
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
@@ -179,29 +261,33 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 };
 static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
+#line 2 "templates/forward/shared_config.cu.in"
+// ---- configuration of all forward families ---------------------------------------------------------------------
+constexpr int kBc = 32;                       // key and value rows per tile
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
+#line 2 "templates/forward/splits_config.cu.in"
+constexpr int kMaxSplits = 256;          // most blocks that divide the keys of a row tile
+constexpr int kCombineWarps = 4;     // rows, one per warp, of a block of the combining kernel
+constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
 #line 2 "templates/forward/config.cu.in"
 // ---- the variant -------------------------------------------------------------------------------
-constexpr bool kVInK = false;      // V is the first columns of K
-constexpr int kParts = 1;          // warps that share rows, and divide their columns
-constexpr int kBr = 16;            // query rows per block
-constexpr int kBc = 32;            // key and value rows per tile
-constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
-constexpr bool kSplit = true;     // teams and blocks divide the keys
-constexpr bool kPackedHeads = kSplit;  // rows are those of all query heads of a group
-constexpr int kTeams = 4;          // teams: groups of warps that share the rows and divide the keys
-constexpr int kMaxSplits = 256;      // most blocks that divide the keys of a row tile
-constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
-constexpr int kCombineWarps = 4;   // rows, one per warp, of a block of the combining kernel
-constexpr int kKStages = 3;        // stages of K
-constexpr int kVStages = 3;        // stages of V
-constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
-constexpr bool kQInRegisters = false;  // Q is read from shared memory once; else again for every tile
+#line 1 "templates/lib/mma_config.cu.in"
+constexpr int kWarps = 4;
+constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
+#line 4 "templates/forward/config.cu.in"
+constexpr bool kVInK = false;              // V is the first columns of K
+constexpr int kParts = 1;              // warps that share rows, and divide their columns
+constexpr int kBr = 16;                 // query rows per block. A warp owns whole rows: no softmax across warps
+constexpr bool kSplit = kMaxSplits > 1;  // teams and blocks divide the keys
+constexpr bool kPackedHeads = kSplit;    // rows are those of all query heads of a group
+constexpr int kTeams = 4;              // teams: groups of warps that share the rows and divide the keys
+constexpr int kKStages = 3;            // stages of K
+constexpr int kVStages = 3;            // stages of V
+constexpr bool kQInRegisters = false;      // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr bool kInt8Scores = false;      // Q and K are rounded to 8-bit integers
-constexpr int kQuantThreads = 0;      // of a block that rounds keys
+constexpr int kQuantThreads = 0;    // of a block that rounds keys
 constexpr int kQuantTiles = 0;        // tiles of keys of such a block
-constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
-constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
+constexpr bool kInt8Scores = kQuantThreads > 0;  // Q and K are rounded to 8-bit integers
 #line 2 "templates/forward/shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -218,7 +304,7 @@ constexpr bool kJoint = kKStages == kVStages && kKStages > 1;  // K and V of a t
 
 static_assert(kHeadDim % 8 == 0 && kHeadDimV % 8 == 0 && kHeadDimV >= 8, "columns are multiples of 8");
 static_assert(!kVInK || kKStages == kVStages, "K and V of a tile are one");
-static_assert(kHeadDimV <= kHeadDim, "rows of O come into the coord of rows of Q");
+static_assert(kHeadDimV <= kHeadDim, "rows of O come into the place of rows of Q");
 static_assert(kParts > 1 || kHeadDim <= 256, "more columns are for several warps");
 static_assert(kWarps % (kTeams * kParts) == 0, "teams are of one size");
 static_assert(kBr * kTeams * kParts % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");
@@ -229,7 +315,7 @@ static_assert(kJoint || kVStages == 1, "V is double-buffered only together with 
 
 // ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes. A warp's ldmatrix reads one chunk
 // of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
 // chunks that a load writes.
 //
@@ -240,7 +326,7 @@ static_assert(kJoint || kVStages == 1, "V is double-buffered only together with 
 // Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kChunks = kColumns * kElemBytes / 16;                         // 16-byte chunks per row
     static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
@@ -310,8 +396,8 @@ using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
 // ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
 // OutputForm: rows of O at the end.
-constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / 2;
-constexpr int kValueColumns = kHeadDimV * kKvBytes / 2;
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / kElemBytes;
+constexpr int kValueColumns = kHeadDimV * kKvBytes / kElemBytes;
 using KeyTile = FormOf<kKeyColumns>;
 using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
 using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;

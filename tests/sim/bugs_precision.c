@@ -22,9 +22,9 @@ static const bug bugs[] = {
      "if (tile > 0) add_sums(o, sums[n], first + n);", 1, "Sq=200,Sk=300,sums=fast", "x the bound", NULL},
     {"fp16 sums that are added to the first columns", "t4", FP16_SUMS, "add_sums(o, sums[n], first + n);",
      "add_sums(o, sums[n], n);", 1, "Sq=200,D=128,sums=fast", "x the bound", NULL},
-    {"V of bf16 whose halves change places", "rtx3060", FP16_SUMS, "return pack_fp16(wide.x, wide.y);",
-     "return pack_fp16(wide.y, wide.x);", 1, "Sq=200,dtype=bf16,sums=fast", "x the bound", NULL},
-    {"fp16 sums of bf16 without dropout's factor", "rtx3060", FP16_SUMS, "kBf16 && kDropout ? 0x1p-7f : 1.0f", "1.0f",
+    {"V of bf16 whose halves change places", "rtx3060", FP16_SUMS, "return fp16::pack(wide.x, wide.y);",
+     "return fp16::pack(wide.y, wide.x);", 1, "Sq=200,dtype=bf16,sums=fast", "x the bound", NULL},
+    {"fp16 sums of bf16 without dropout's factor", "rtx3060", FP16_SUMS, "kDropout ? Elem::kOneOfFp16 : 1.0f", "1.0f",
      1, "Sq=200,dtype=bf16,dropout=1,sums=fast", "x the bound", NULL},
 };
 

@@ -308,7 +308,6 @@ static void part_done(fa2i_backward_part *p)
 /* Computes the bound of a gradient, as described at the top, from the errors that the parts found. */
 static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, size_t count, int gradient)
 {
-    const int significant_bits = dtype == FA2_BF16 ? 8 : 11;
     double error = 0, largest = 0, tanh_error = 0;
     for (size_t i = 0; i < count; i++) {
         error = fmax(error, parts[i].plain_error[gradient]);
@@ -316,7 +315,7 @@ static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, siz
         tanh_error = fmax(tanh_error, parts[i].tanh_error[gradient]);
     }
     if (largest > 0)
-        error = fmax(error, ldexp(1, ilogb(largest) - significant_bits));
+        error = fmax(error, ldexp(1, ilogb(largest) - fa2i_significant_bits(dtype)));
     return (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
 }
 

@@ -10,7 +10,7 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
-enum { BLOCK_ELEMS = 8 * 32749, GAP_BYTES = 16, GAP_ELEMS = GAP_BYTES / 2, HEADS_GAP = 3, SCALES_GAP = 3 };
+enum { BLOCK_ELEMS = 8 * 32749, GAP_BYTES = 16, HEADS_GAP = 3, SCALES_GAP = 3 };
 
 #define TUNED_SOFTCAP 30.0f /* its value does not affect the time */
 
@@ -190,7 +190,7 @@ static fa2i_extent extent_of_angles(const fa2_problem *p)
                          .pitch = pairs,
                          .stride_seq = pairs,
                          .elems = (int64_t)rows * pairs,
-                         .elem_bytes = sizeof(uint16_t)};
+                         .elem_bytes = (size_t)fa2i_elem_bytes(p->dtype)};
 }
 
 /* Returns a problem without lengths whose tensors lie alike. Packed sequences become one batch. */
@@ -215,7 +215,7 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
         o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES || (is_new && line->shape[3] == FA2I_DIM_Dv);
     const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
-    const int32_t elem_bytes = of_keys ? fa2i_key_bytes(p) : (int32_t)sizeof(uint16_t);
+    const int32_t elem_bytes = of_keys ? fa2i_key_bytes(p) : fa2i_elem_bytes(p->dtype);
     const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_BYTES / elem_bytes : 0);
     const bool in_pages = of_keys && p->paged;
     fa2i_extent e = {.batch = in_pages                   ? fa2i_case_pages(&c->problem)
@@ -387,8 +387,8 @@ static bool can_be_counted(const fa2_problem *p)
 {
     const double batch = (double)p->batch + 3, page = fa2i_forward_page(p);
     const double keys = (double)p->seq_k + page, rows = p->seq_q > keys ? p->seq_q : keys;
-    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_ELEMS);
-    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_ELEMS);
+    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_BYTES);
+    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_BYTES);
     const double pages = p->paged ? batch * keys / page : batch;
     return of_rows < 0x1p60 && (p->bias == FA2_BIAS_NONE || of_bias < 0x1p60) && pages < INT32_MAX;
 }

@@ -54,24 +54,41 @@ static uint16_t bf16_bits(float value)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+static float bf16_float(uint16_t bits)
+{
+    return bits_float((uint32_t)bits << 16);
+}
+
 uint16_t fa2i_to_bits(fa2_dtype dtype, float value)
 {
-    return dtype == FA2_FP16 ? fp16_bits(value) : bf16_bits(value);
+    switch (dtype) {
+    case FA2_FP16:
+        return fp16_bits(value);
+    case FA2_BF16:
+        return bf16_bits(value);
+    }
+    return 0;
 }
 
 float fa2i_from_bits(fa2_dtype dtype, uint16_t bits)
 {
-    return dtype == FA2_FP16 ? fp16_float(bits) : bits_float((uint32_t)bits << 16);
+    switch (dtype) {
+    case FA2_FP16:
+        return fp16_float(bits);
+    case FA2_BF16:
+        return bf16_float(bits);
+    }
+    return NAN;
 }
 
 void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, float *out)
 {
-    if (dtype == FA2_FP16)
+    if (dtype == FA2_FP16) /* a loop of its own, without a choice for each number */
         for (size_t i = 0; i < count; i++)
             out[i] = fp16_float(bits[i]);
     else
         for (size_t i = 0; i < count; i++)
-            out[i] = bits_float((uint32_t)bits[i] << 16);
+            out[i] = fa2i_from_bits(dtype, bits[i]);
 }
 
 float fa2i_rounded(fa2_dtype dtype, float value)
@@ -79,9 +96,14 @@ float fa2i_rounded(fa2_dtype dtype, float value)
     return fa2i_from_bits(dtype, fa2i_to_bits(dtype, value));
 }
 
+int fa2i_significant_bits(fa2_dtype dtype)
+{
+    return dtype == FA2_BF16 ? 8 : 11;
+}
+
 double fa2i_half_unit(fa2_dtype dtype, double value)
 {
-    const int bits = dtype == FA2_FP16 ? 11 : 8, least = dtype == FA2_FP16 ? -14 : -126;
+    const int least = dtype == FA2_BF16 ? -126 : -14;
     const int exponent = value == 0 ? least : ilogb(value);
-    return ldexp(1, (exponent > least ? exponent : least) - bits);
+    return ldexp(1, (exponent > least ? exponent : least) - fa2i_significant_bits(dtype));
 }

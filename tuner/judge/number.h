@@ -14,6 +14,9 @@ void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, flo
 
 float fa2i_rounded(fa2_dtype dtype, float value); /* to the nearest number of the dtype */
 
+/* Returns the bits of a number's digits, with the one before the point. */
+int fa2i_significant_bits(fa2_dtype dtype);
+
 /* Returns half a unit in the last place of the dtype at a finite value: the most that rounding may change it. */
 double fa2i_half_unit(fa2_dtype dtype, double value);
 

@@ -7,46 +7,10 @@ constexpr int kHeadDim = 64;         // D: columns of Q and K
 constexpr int kHeadDimV = 64;        // columns of V and O
 constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
 constexpr int kGeneratorSmemBytes = 66048;
-constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = false;       // products are wgmma
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
-constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
-constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
-
-// Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
-#define FA2_FEATURES     false  // members of all other features
-#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
-
-enum class Window { kNone, kSliding, kPrefix, kChunks };
-enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
-constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
-constexpr bool kRotary = false;       // new keys, and queries, are rotated first
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
-constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
-constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
-constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
-constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
-constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+enum class Products { mma_k8, mma_k16, wgmma };
+constexpr Products kProducts = Products::mma_k16;  // the instruction of products
+constexpr bool kTuring = kProducts == Products::mma_k8;  // tiles pass through registers, too
+constexpr bool kWgmma = kProducts == Products::wgmma;
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
@@ -69,6 +33,10 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// True if both are the same type.
+template <class A, class B> constexpr bool kSame = false;
+template <class A> constexpr bool kSame<A, A> = true;
+
 // Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
@@ -77,11 +45,122 @@ template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
 
+// ---- element types ----------------------------------------------------------------------------------------------
+//
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+
+struct fp16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = false;  // numbers beyond 65504 are infinite
+    static constexpr float kOneOfFp16 = 1.0f;       // the number whose bits are those of 1 in fp16
+
+    // Returns two elements in one register, rounded to nearest even; lo is in the lower half.
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        if constexpr (kTuring)
+            asm("{\n\t.reg .b16 l, h;\n\t"
+                "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+                : "=r"(x)
+                : "f"(lo), "f"(hi));
+        else
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    // Returns both elements of a register.
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        float2 y;
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+            : "=f"(y.x), "=f"(y.y)
+            : "r"(x));
+        return y;
+    }
+
+    // Multiplies two elements by two others.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
+        return product;
+    }
+};
+
+// SM 8.0 and newer.
+struct bf16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = true;
+    static constexpr float kOneOfFp16 = 0x1p-7f;
+
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    }
+
+    // SM 8.0 has no multiplication alone; adding -0 changes no product.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
+        return product;
+    }
+};
+using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
+constexpr int kElemBytes = Elem::kBytes;
+constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
+constexpr bool kPartial = kPartialKind > 0;
+constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
+constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
+constexpr bool kRotary = kRotaryDim > 0;
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// The members of all other features: FA2_FEATURES is true if there are any.
+#define FA2_FEATURES false
+
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -180,39 +259,40 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 };
 static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kBr = 64;                // query rows per tile
-constexpr int kBc = 128;                // key rows per block
-constexpr int kWarps = 4;
-constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
-constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
-constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
-constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
-constexpr int kStages = 1;        // stages of Q and dO in shared memory
-constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
-constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
-constexpr bool kLate = false;     // S^T and dP^T are computed before P^T; else dV is computed in between
-constexpr bool kOneLoop = false;     // one loop processes tiles with and without a mask
-constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
-constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
 // ---- configuration of all backward families --------------------------------------------------------------------
-constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
-constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
-constexpr int kDqOrder = 0;          // blocks add to dQ in 0: any order, 1: that of their keys, 2: the reverse
+constexpr int kBr = 64;                  // query rows per tile
+constexpr int kBc = 128;                  // key rows per block
+constexpr int kStages = 1;               // stages of Q and dO in shared memory
+constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
+enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
+constexpr Dq kDq = Dq::atomic;
+constexpr bool kDqSeparate = kDq == Dq::separate;  // separate blocks compute it, and S and dP again
+constexpr bool kDqBlock = kDq == Dq::block;        // a block has all keys of a head, one tile after the other
+constexpr bool kDqBulk = kDq == Dq::bulk;          // the copy engine adds it; else warps do, from registers
+constexpr bool kDqWarpgroup = kDq == Dq::group;    // a warpgroup computes it alone
+constexpr int kDqOrder = 0;            // blocks add to dQ in any order (0), in that of keys, or reversed (2)
 constexpr bool kDqInOrder = kDqOrder > 0, kLastKeysFirst = kDqOrder == 2;  // see dq_order.cuh
 constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;             // order of tiles of queries (tiles.cuh)
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr int kSplitBy = 0;          // 1, 2: several blocks share the queries of a tile of keys
 constexpr bool kSplit = kSplitBy > 0;
 constexpr bool kHeadBlocks = kSplitBy == 2;  // they have some query heads of a group each, and add to dK and dV
-constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
-constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
 // Kernels before and after the main one: threads of a block, or rows.
 constexpr int kPrepareThreads = 256;
 constexpr int kConvertRows = 32;
 constexpr int kSinkThreads = 256;
 constexpr int kClearRows = 8;
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kWarps = 4;
+constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
+constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
+constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
+constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
+constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
+constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
+constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
+constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -230,8 +310,12 @@ constexpr int kValuePairs = kHeadDimVPadded / (16 * kQueryWarps);  // 16-column 
 constexpr int kDqRowTiles = kBr / (16 * kRowWarps);                // m16 tiles of dQ per warp
 constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // m16 tiles of dQ per warp at a time
 constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column pairs of dQ per warp
+// One loop processes tiles with and without a mask. Measured with 21 causal kernels that add to dQ in order, D = 128:
+// 14 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
+constexpr bool kOneLoop = kWindow != Window::kNone || kSplit || (kDqInOrder && kCausal && kHeadDim > 64);
+constexpr int kWriters = kThreads;   // threads that write a tile of dK, or of dV
 constexpr unsigned kTogether = 512;  // tiles of keys, over several heads, that are interleaved
-constexpr unsigned kLeastHeads = 8;  // the least such heads
+constexpr unsigned kLeastHeads = 8;  // the least number of heads that are interleaved
 // Blocks with the most work come first, over all heads; else blocks are in the order of their keys.
 constexpr bool kHeavyFirst = kCausal && kWindow == Window::kNone;
 
@@ -249,7 +333,7 @@ static_assert(kDepth % kColWarps == 0, "a warp owns whole pairs of n8 tiles of d
 
 // ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes. A warp's ldmatrix reads one chunk
 // of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
 // chunks that a load writes.
 //
@@ -260,7 +344,7 @@ static_assert(kDepth % kColWarps == 0, "a warp owns whole pairs of n8 tiles of d
 // Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kChunks = kColumns * kElemBytes / 16;                         // 16-byte chunks per row
     static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
@@ -415,9 +499,9 @@ struct BlockCoord : SequenceCoord {
     int split;             // with kHeadBlocks, the number of the block among those that share its keys
     bool last_keys_first;  // with kLastKeysFirst: the order in which blocks add to dQ of this head (dq_order.cuh)
 
-    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many. splits: with kHeadBlocks, blocks that share a tile of keys. They are
-    // placed as if each had a key head of its own, so that blocks that begin together read the same queries.
+    // Under a causal mask the heavy tiles of all heads come first: most queries see the first keys. With a window,
+    // equally many queries see all but the last keys. splits: with kHeadBlocks, blocks that share a tile of keys. They
+    // are placed as if each had a key head of its own, so that blocks that begin together read the same queries.
     __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1) : last_keys_first(false)
     {
         const unsigned kv_heads = p.heads_q / p.group;
@@ -427,8 +511,8 @@ struct BlockCoord : SequenceCoord {
             batch_head = block / p.k_tiles;
         } else {
             const unsigned batch_heads = kv_heads * batches(p) * splits;
-            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
-            // of all heads, so that what they read stays in the L2 cache.
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ.
+            // They do not have keys of all heads, so that what they read stays in the L2 cache.
             const unsigned most = kHeavyFirst ? batch_heads : max(kLeastHeads, kTogether / p.k_tiles);
             const unsigned first_batch_head = block / (most * p.k_tiles) * most;
             const unsigned together = min(most, batch_heads - first_batch_head);
@@ -467,35 +551,49 @@ private:
     }
 };
 
-// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
+// ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
-// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
-__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(b0));
-}
+// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
+template <class E> struct Mma;
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
-// same fragments.
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    if constexpr (kTuring) {
-        mma_k8(c, a[0], a[1], b0);
-        mma_k8(c, a[2], a[3], b1);
-    } else if constexpr (kBf16) {
+template <> struct Mma<fp16> {
+    // a is 16x8, b is 8x8.
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    // SM 7.5 multiplies the same fragments twice with half of the depth.
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        if constexpr (kTuring) {
+            k8(c, a[0], a[1], b0);
+            k8(c, a[2], a[3], b1);
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+    }
+};
+
+template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
             "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
+};
+
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    Mma<Elem>::k16(c, a, b0, b1);
 }
 
 // c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
@@ -516,40 +614,16 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
+// Packs two elements into one register; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
-    uint32 x;
-    if constexpr (kTuring)
-        asm("{\n\t.reg .b16 l, h;\n\t"
-            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
-            : "=r"(x)
-            : "f"(lo), "f"(hi));
-    else if constexpr (kBf16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
-}
-
-// Returns both fp16 numbers of a register.
-__device__ __forceinline__ float2 unpack_fp16(uint32 x)
-{
-    float2 y;
-    asm("{\n\t.reg .b16 l, h;\n\t"
-        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
-        : "=f"(y.x), "=f"(y.y)
-        : "r"(x));
-    return y;
+    return Elem::pack(lo, hi);
 }
 
 // Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
-    if constexpr (kBf16)
-        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-    else
-        return unpack_fp16(x);
+    return Elem::unpack(x);
 }
 
 // Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
@@ -1114,6 +1188,8 @@ __device__ __forceinline__ void write_dq(const Params &, int, int, int, int, int
 
 __device__ __forceinline__ void clear_unseen(const Params &, int, int, int, int) {}
 
+constexpr bool kBiasGradient = false;
+
 // The empty policy: the gradient of a bias is not wanted.
 __device__ __forceinline__ void add_dbias(const Scores &, const Params &, int64, int, int, int) {}
 
@@ -1379,8 +1455,9 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
 {
     float delta = 0.0f;
     if (row < head_rows<kOfAll>(p) && lane < kRowChunks) {
-        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
-        const char *d_o = p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
+        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * kElemBytes;
+        const char *d_o =
+            p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * kElemBytes;
         delta =
             dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
     }
@@ -1507,15 +1584,17 @@ __device__ __forceinline__ void load_keys(const Params &p, const BlockCoord &coo
     Fill<kBc, kThreads> k_fill;
     Fill<kBc, kThreads, kHeadDimV> v_fill;
     const char *k_tile =
-        p.k + (coord.batch * p.k_stride.batch + coord.kv_head * p.k_stride.head + coord.first_key * p.k_stride.seq) * 2;
+        p.k + (coord.batch * p.k_stride.batch + coord.kv_head * p.k_stride.head + coord.first_key * p.k_stride.seq) *
+                  kElemBytes;
     const char *v_tile =
-        p.v + (coord.batch * p.v_stride.batch + coord.kv_head * p.v_stride.head + coord.first_key * p.v_stride.seq) * 2;
+        p.v + (coord.batch * p.v_stride.batch + coord.kv_head * p.v_stride.head + coord.first_key * p.v_stride.seq) *
+                  kElemBytes;
     k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - coord.first_key,
-                                 [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
+                                 [&](int r) { return k_tile + r * p.k_stride.seq * kElemBytes; });
     if constexpr (kFillLater)
         k_fill.store(smem + kKArea);
     v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea, p.seq_k - coord.first_key,
-                                 [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
+                                 [&](int r) { return v_tile + r * p.v_stride.seq * kElemBytes; });
     if constexpr (!kFillLater)
         k_fill.store(smem + kKArea);
     v_fill.store(smem + kVArea);
@@ -1533,9 +1612,10 @@ __device__ __forceinline__ void issue_q(QueryFills &fills, const Params &p, cons
 {
     const char *tile = p.q + (coord.batch * p.q_stride.batch + (first_head + to.head) * p.q_stride.head +
                               int64(to.tile) * kBr * p.q_stride.seq) *
-                                 2;
+                                 kElemBytes;
     fills.q.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, smem + kQArea + stage * kQTileBytes,
-                                  p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.q_stride.seq * 2; });
+                                  p.seq_q - to.tile * kBr,
+                                  [&](int r) { return tile + r * p.q_stride.seq * kElemBytes; });
 }
 
 __device__ __forceinline__ void issue_do(QueryFills &fills, const Params &p, const BlockCoord &coord, int first_head,
@@ -1543,9 +1623,10 @@ __device__ __forceinline__ void issue_do(QueryFills &fills, const Params &p, con
 {
     const char *tile = p.d_o + (coord.batch * p.do_stride.batch + (first_head + to.head) * p.do_stride.head +
                                 int64(to.tile) * kBr * p.do_stride.seq) *
-                                   2;
+                                   kElemBytes;
     fills.d_o.template issue<false>(FillPlan<kBr, kThreads, kHeadDimV>(), kWhole, smem + kDoArea + stage * kDoTileBytes,
-                                    p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.do_stride.seq * 2; });
+                                    p.seq_q - to.tile * kBr,
+                                    [&](int r) { return tile + r * p.do_stride.seq * kElemBytes; });
 }
 
 __device__ __forceinline__ void issue_rows(QueryFills &fills, const Params &p, const BlockCoord &coord, int first_head,
@@ -1940,7 +2021,7 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
     }
 }
 
-// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ----------
+// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
 // Writes two or four neighbouring numbers in fp32.
 __device__ __forceinline__ void put_fp32(char *to, float2 x)
@@ -1968,6 +2049,26 @@ __device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
 {
     put_fp32(to, float4{x[0], x[1], x[2], x[3]});
     put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+}
+
+// Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
+// fill a sector. head: element offset of the head in `out`; row: the tile's first row, in the head; chunk(n): where n8
+// tile n lies in a row of kColumns.
+template <int kColumns, int kTiles, class Chunk>
+__device__ __forceinline__ void put_fp32_tile(char *out, int64 head, const Strides &stride, int row, int end,
+                                              const float (&x)[kTiles][4], float scale, int lane, Chunk chunk)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int64 own = row + h * 8 + lane / 4;
+        if (own >= end)
+            continue;
+        char *const to = out + (head + own * stride.seq) * 4 + lane % 4 * 8;
+#pragma unroll
+        for (int n = 0; n < kTiles; n++)
+            if (chunk(n) < kColumns / 8)
+                put_fp32(to + chunk(n) * 32, float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+    }
 }
 
 // Sets a chunk of eight numbers to 0. Nothing is to be added there if the kernel merges.
@@ -2002,30 +2103,6 @@ __device__ __forceinline__ void writers_meet()
 //
 // Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
-// Scales rows of dK or dV and writes them in fp32, from registers: the four lanes of a quad fill a sector.
-template <int kColumns, int kTiles>
-__device__ __forceinline__ void write_fp32_rows(char *out, const Strides &stride, const Params &p,
-                                                const BlockCoord &coord, const float (&x)[kKeyTiles][kTiles][4],
-                                                float scale, int warp_key, int query_warp, int lane)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int64 row = coord.first_key + warp_key + m * 16 + h * 8 + lane / 4;
-            if (row >= p.seq_k)
-                continue;
-            char *const to =
-                out + (coord.batch * stride.batch + coord.kv_head * stride.head + row * stride.seq) * 4 + lane % 4 * 8;
-#pragma unroll
-            for (int n = 0; n < kTiles; n++) {
-                const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
-                if (chunk < kColumns / 8)
-                    put_fp32(to + chunk * 32, float2{x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale});
-            }
-        }
-}
-
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
@@ -2036,7 +2113,11 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
     if (out == nullptr)
         return;
     if constexpr (kPartial) {
-        write_fp32_rows<kColumns>(out, stride, p, coord, x, scale, warp_key, query_warp, lane);
+        const int64 head = coord.batch * stride.batch + coord.kv_head * stride.head;
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            put_fp32_tile<kColumns>(out, head, stride, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
+                                    [&](int n) { return (n / 2 * kQueryWarps + query_warp) * 2 + n % 2; });
         return;
     }
 #pragma unroll
@@ -2051,12 +2132,12 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
             }
     writers_meet();  // the rows are complete: several warps wrote parts of each
 
-    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * 2;
+    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * kElemBytes;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         if (chunk < kColumns / 8 && coord.first_key + r < p.seq_k)
-            *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
+            *reinterpret_cast<uint4 *>(out + r * stride.seq * kElemBytes + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
 }
@@ -2071,9 +2152,9 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 //
 // Variants:
 //
-//     kSplit     several blocks have the same keys, and each a part of these queries (split.cuh)
-//     kDqBlock   a block does all tiles of keys of a head, one after the other (dq_block.cuh)
-//     kDqSeparate     separate blocks compute dQ (dq_separate.cuh)
+//     kSplit       several blocks have the same keys, and each a part of these queries (split.cuh)
+//     kDqBlock     a block does all tiles of keys of a head, one after the other (dq_block.cuh)
+//     kDqSeparate  separate blocks compute dQ (dq_separate.cuh)
 //
 // Keys are rows of S^T, so P^T and dS^T are A fragments of dV and dK where they were computed. Warps are arranged as
 // kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:
@@ -2330,7 +2411,7 @@ struct ElementRows {
         if (row < p.seq_q)
             *reinterpret_cast<uint4 *>(to) = upper;
         if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * kElemBytes) = lower;
     }
 };
 

@@ -7,46 +7,10 @@ constexpr int kHeadDim = 128;         // D: columns of Q and K
 constexpr int kHeadDimV = 128;        // columns of V and O
 constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
 constexpr int kGeneratorSmemBytes = 164944;
-constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = true;       // products are wgmma
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
-constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
-constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
-
-// Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
-#define FA2_FEATURES     false  // members of all other features
-#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
-
-enum class Window { kNone, kSliding, kPrefix, kChunks };
-enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
-constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
-constexpr bool kRotary = false;       // new keys, and queries, are rotated first
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
-constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
-constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
-constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
-constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
-constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+enum class Products { mma_k8, mma_k16, wgmma };
+constexpr Products kProducts = Products::wgmma;  // the instruction of products
+constexpr bool kTuring = kProducts == Products::mma_k8;  // tiles pass through registers, too
+constexpr bool kWgmma = kProducts == Products::wgmma;
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
@@ -69,6 +33,10 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// True if both are the same type.
+template <class A, class B> constexpr bool kSame = false;
+template <class A> constexpr bool kSame<A, A> = true;
+
 // Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
@@ -77,11 +45,122 @@ template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
 
+// ---- element types ----------------------------------------------------------------------------------------------
+//
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+
+struct fp16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = false;  // numbers beyond 65504 are infinite
+    static constexpr float kOneOfFp16 = 1.0f;       // the number whose bits are those of 1 in fp16
+
+    // Returns two elements in one register, rounded to nearest even; lo is in the lower half.
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        if constexpr (kTuring)
+            asm("{\n\t.reg .b16 l, h;\n\t"
+                "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+                : "=r"(x)
+                : "f"(lo), "f"(hi));
+        else
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    // Returns both elements of a register.
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        float2 y;
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+            : "=f"(y.x), "=f"(y.y)
+            : "r"(x));
+        return y;
+    }
+
+    // Multiplies two elements by two others.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
+        return product;
+    }
+};
+
+// SM 8.0 and newer.
+struct bf16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = true;
+    static constexpr float kOneOfFp16 = 0x1p-7f;
+
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    }
+
+    // SM 8.0 has no multiplication alone; adding -0 changes no product.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
+        return product;
+    }
+};
+using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
+constexpr int kElemBytes = Elem::kBytes;
+constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
+constexpr bool kPartial = kPartialKind > 0;
+constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
+constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
+constexpr bool kRotary = kRotaryDim > 0;
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// The members of all other features: FA2_FEATURES is true if there are any.
+#define FA2_FEATURES false
+
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -180,40 +259,41 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 };
 static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kGroups = 2;             // consumer warpgroups
-constexpr int kBr = 64;                // query rows per tile
-constexpr int kBc = 128;                // key rows per block
-constexpr int kStages = 2;             // stages of Q and dO in shared memory
-constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
-constexpr int kGroupRegisters = 240;    // of a thread that has scores
-enum class DqSum { atomic, bulk, group };     // who adds dQ to the sums: warps, the copy engine, or a warpgroup
-constexpr DqSum kDqSum = DqSum::atomic;
-constexpr bool kDvLate = false;       // dV is started when dS^T is in shared memory
 // ---- configuration of all backward families --------------------------------------------------------------------
-constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
-constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
-constexpr int kDqOrder = 0;          // blocks add to dQ in 0: any order, 1: that of their keys, 2: the reverse
+constexpr int kBr = 64;                  // query rows per tile
+constexpr int kBc = 128;                  // key rows per block
+constexpr int kStages = 2;               // stages of Q and dO in shared memory
+constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
+enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
+constexpr Dq kDq = Dq::atomic;
+constexpr bool kDqSeparate = kDq == Dq::separate;  // separate blocks compute it, and S and dP again
+constexpr bool kDqBlock = kDq == Dq::block;        // a block has all keys of a head, one tile after the other
+constexpr bool kDqBulk = kDq == Dq::bulk;          // the copy engine adds it; else warps do, from registers
+constexpr bool kDqWarpgroup = kDq == Dq::group;    // a warpgroup computes it alone
+constexpr int kDqOrder = 0;            // blocks add to dQ in any order (0), in that of keys, or reversed (2)
 constexpr bool kDqInOrder = kDqOrder > 0, kLastKeysFirst = kDqOrder == 2;  // see dq_order.cuh
 constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;             // order of tiles of queries (tiles.cuh)
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr int kSplitBy = 0;          // 1, 2: several blocks share the queries of a tile of keys
 constexpr bool kSplit = kSplitBy > 0;
 constexpr bool kHeadBlocks = kSplitBy == 2;  // they have some query heads of a group each, and add to dK and dV
-constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
-constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
 // Kernels before and after the main one: threads of a block, or rows.
 constexpr int kPrepareThreads = 256;
 constexpr int kConvertRows = 32;
 constexpr int kSinkThreads = 256;
 constexpr int kClearRows = 8;
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kDqColumns = 64;  // columns of dQ per warpgroup, or at a time
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kDqWarpgroup = kDqSum == DqSum::group, kDqBulk = kDqSum == DqSum::bulk;
-constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
-// The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
+constexpr bool kDvLate = kLate;                              // dV is started when dS^T is in shared memory
+constexpr int kGroups = kByProduct || kDqWarpgroup ? 3 : 2;  // consumer warpgroups
+constexpr bool kHeavyFirst = false;                          // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;                          // tiles of keys, over several heads, that are interleaved
+// The least number of heads that are interleaved. If blocks of a head add to dQ in the order of their keys, each starts
+// a little after the one before. With more heads, fewer blocks of each head run at a time, and the last of them starts
+// sooner.
 constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : kDqInOrder ? 16 : 8;
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
 constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
@@ -223,6 +303,7 @@ constexpr int kReaders = 8;                       // consumer warps that read a 
 constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
+constexpr int kWriters = kByProduct ? 128 : kKeyWorkers;             // threads that write a tile of dK, or of dV
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
 constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
 constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
@@ -236,8 +317,8 @@ constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a 
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
-// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one computes all columns. Else
-// warpgroups divide its rows by 64, then its columns.
+// How warps divide dQ. kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one warpgroup
+// computes all columns. Else each warpgroup has 64 rows, and warpgroups with the same rows divide the columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
                                                  : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns
                                                                 : kGroups / kRowGroups;
@@ -252,23 +333,24 @@ static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
-// alone, give some to the others.
-constexpr int kLoadRegisters = 24, kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
+// alone, give some to those that have scores.
+constexpr int kLoadRegisters = 24, kGroupRegisters = kGroups == 3 ? 208 : 240;
+constexpr int kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
 constexpr int kDqRegisters = kAllRegisters - kLoadRegisters - 2 * kGroupRegisters;
 static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
-              "warpgroups would wait for registers that nobody gives");
+              "all warpgroups together have no more registers than at launch");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
 // Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
 // is the 128-byte swizzle that TMA writes and wgmma reads. dS^T [keys][queries] has the same layout.
-constexpr int kPageColumns = 64, kPageRowBytes = 128;
+constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kQTileBytes = kPages * kQPageBytes;
 constexpr int kKvPageBytes = kBc * kPageRowBytes;
 constexpr int kKvTileBytes = kPages * kKvPageBytes;
-// Distance from the columns of K of one warpgroup, or part of dQ, to the next.
-constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
+// Distance in a tile of K from the columns of one part of dQ to those of the next.
+constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * kElemBytes;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
 // Stages of dS^T: one is written while others may still read the one before.
 constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
@@ -281,7 +363,7 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many stages as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
@@ -301,41 +383,41 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
-#define FA2I_TILES_1 FA2I_TILE(0)
-#define FA2I_NAMES_1 "%0, %1, %2, %3"
-#define FA2I_TILES_2 FA2I_TILES_1, FA2I_TILE(1)
-#define FA2I_NAMES_2 FA2I_NAMES_1 ", %4, %5, %6, %7"
-#define FA2I_TILES_3 FA2I_TILES_2, FA2I_TILE(2)
-#define FA2I_NAMES_3 FA2I_NAMES_2 ", %8, %9, %10, %11"
-#define FA2I_TILES_4 FA2I_TILES_3, FA2I_TILE(3)
-#define FA2I_NAMES_4 FA2I_NAMES_3 ", %12, %13, %14, %15"
-#define FA2I_TILES_5 FA2I_TILES_4, FA2I_TILE(4)
-#define FA2I_NAMES_5 FA2I_NAMES_4 ", %16, %17, %18, %19"
-#define FA2I_TILES_6 FA2I_TILES_5, FA2I_TILE(5)
-#define FA2I_NAMES_6 FA2I_NAMES_5 ", %20, %21, %22, %23"
-#define FA2I_TILES_7 FA2I_TILES_6, FA2I_TILE(6)
-#define FA2I_NAMES_7 FA2I_NAMES_6 ", %24, %25, %26, %27"
-#define FA2I_TILES_8 FA2I_TILES_7, FA2I_TILE(7)
-#define FA2I_NAMES_8 FA2I_NAMES_7 ", %28, %29, %30, %31"
-#define FA2I_TILES_9 FA2I_TILES_8, FA2I_TILE(8)
-#define FA2I_NAMES_9 FA2I_NAMES_8 ", %32, %33, %34, %35"
-#define FA2I_TILES_10 FA2I_TILES_9, FA2I_TILE(9)
-#define FA2I_NAMES_10 FA2I_NAMES_9 ", %36, %37, %38, %39"
-#define FA2I_TILES_11 FA2I_TILES_10, FA2I_TILE(10)
-#define FA2I_NAMES_11 FA2I_NAMES_10 ", %40, %41, %42, %43"
-#define FA2I_TILES_12 FA2I_TILES_11, FA2I_TILE(11)
-#define FA2I_NAMES_12 FA2I_NAMES_11 ", %44, %45, %46, %47"
-#define FA2I_TILES_13 FA2I_TILES_12, FA2I_TILE(12)
-#define FA2I_NAMES_13 FA2I_NAMES_12 ", %48, %49, %50, %51"
-#define FA2I_TILES_14 FA2I_TILES_13, FA2I_TILE(13)
-#define FA2I_NAMES_14 FA2I_NAMES_13 ", %52, %53, %54, %55"
-#define FA2I_TILES_15 FA2I_TILES_14, FA2I_TILE(14)
-#define FA2I_NAMES_15 FA2I_NAMES_14 ", %56, %57, %58, %59"
-#define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
-#define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
+#define FA2I_TILES_8 FA2I_TILE(0)
+#define FA2I_NAMES_8 "%0, %1, %2, %3"
+#define FA2I_TILES_16 FA2I_TILES_8, FA2I_TILE(1)
+#define FA2I_NAMES_16 FA2I_NAMES_8 ", %4, %5, %6, %7"
+#define FA2I_TILES_24 FA2I_TILES_16, FA2I_TILE(2)
+#define FA2I_NAMES_24 FA2I_NAMES_16 ", %8, %9, %10, %11"
+#define FA2I_TILES_32 FA2I_TILES_24, FA2I_TILE(3)
+#define FA2I_NAMES_32 FA2I_NAMES_24 ", %12, %13, %14, %15"
+#define FA2I_TILES_40 FA2I_TILES_32, FA2I_TILE(4)
+#define FA2I_NAMES_40 FA2I_NAMES_32 ", %16, %17, %18, %19"
+#define FA2I_TILES_48 FA2I_TILES_40, FA2I_TILE(5)
+#define FA2I_NAMES_48 FA2I_NAMES_40 ", %20, %21, %22, %23"
+#define FA2I_TILES_56 FA2I_TILES_48, FA2I_TILE(6)
+#define FA2I_NAMES_56 FA2I_NAMES_48 ", %24, %25, %26, %27"
+#define FA2I_TILES_64 FA2I_TILES_56, FA2I_TILE(7)
+#define FA2I_NAMES_64 FA2I_NAMES_56 ", %28, %29, %30, %31"
+#define FA2I_TILES_72 FA2I_TILES_64, FA2I_TILE(8)
+#define FA2I_NAMES_72 FA2I_NAMES_64 ", %32, %33, %34, %35"
+#define FA2I_TILES_80 FA2I_TILES_72, FA2I_TILE(9)
+#define FA2I_NAMES_80 FA2I_NAMES_72 ", %36, %37, %38, %39"
+#define FA2I_TILES_88 FA2I_TILES_80, FA2I_TILE(10)
+#define FA2I_NAMES_88 FA2I_NAMES_80 ", %40, %41, %42, %43"
+#define FA2I_TILES_96 FA2I_TILES_88, FA2I_TILE(11)
+#define FA2I_NAMES_96 FA2I_NAMES_88 ", %44, %45, %46, %47"
+#define FA2I_TILES_104 FA2I_TILES_96, FA2I_TILE(12)
+#define FA2I_NAMES_104 FA2I_NAMES_96 ", %48, %49, %50, %51"
+#define FA2I_TILES_112 FA2I_TILES_104, FA2I_TILE(13)
+#define FA2I_NAMES_112 FA2I_NAMES_104 ", %52, %53, %54, %55"
+#define FA2I_TILES_120 FA2I_TILES_112, FA2I_TILE(14)
+#define FA2I_NAMES_120 FA2I_NAMES_112 ", %56, %57, %58, %59"
+#define FA2I_TILES_128 FA2I_TILES_120, FA2I_TILE(15)
+#define FA2I_NAMES_128 FA2I_NAMES_120 ", %60, %61, %62, %63"
 
 // a0 ... a6: numbers of the asm operands after the accumulator.
-#define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
+#define FA2I_WGMMA(columns, a0, a1, a2, a3, a4, a5, a6)                                                                \
     template <> struct Wgmma<columns> {                                                                                \
         /* d = a b, or d += a b */                                                                                     \
         template <int kLiesA, int kLiesB, int kFirst = 0, int kTiles>                                                  \
@@ -345,9 +427,9 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    .reg .pred add;\n"                                                                       \
                          "    setp.ne.s32 add, %" #a2 ", 0;\n"                                                         \
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
-                         " {" FA2I_NAMES_##tiles "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"             \
+                         " {" FA2I_NAMES_##columns "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"           \
                          "}"                                                                                           \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
         }                                                                                                              \
                                                                                                                        \
@@ -360,10 +442,10 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    .reg .pred add;\n"                                                                       \
                          "    setp.ne.s32 add, %" #a5 ", 0;\n"                                                         \
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
-                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", add, 1, 1, %" #a6 ";\n"                                                                    \
                          "}"                                                                                           \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
         }                                                                                                              \
                                                                                                                        \
@@ -372,16 +454,16 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
         static __device__ __forceinline__ void add(float (&d)[1][kTiles][4], const uint32 (&a)[4], uint64 b)           \
         {                                                                                                              \
             asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
-                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", 1, 1, 1, %" #a5 ";"                                                                        \
-                         : FA2I_TILES_##tiles                                                                          \
+                         : FA2I_TILES_##columns                                                                        \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
         }                                                                                                              \
     }
 
 template <int kColumns> struct Wgmma;
-FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
-FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
+FA2I_WGMMA(64, 32, 33, 34, 35, 36, 37, 38);
+FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
 
 // ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
@@ -435,9 +517,9 @@ struct BlockCoord : SequenceCoord {
     int split;             // with kHeadBlocks, the number of the block among those that share its keys
     bool last_keys_first;  // with kLastKeysFirst: the order in which blocks add to dQ of this head (dq_order.cuh)
 
-    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many. splits: with kHeadBlocks, blocks that share a tile of keys. They are
-    // placed as if each had a key head of its own, so that blocks that begin together read the same queries.
+    // Under a causal mask the heavy tiles of all heads come first: most queries see the first keys. With a window,
+    // equally many queries see all but the last keys. splits: with kHeadBlocks, blocks that share a tile of keys. They
+    // are placed as if each had a key head of its own, so that blocks that begin together read the same queries.
     __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1) : last_keys_first(false)
     {
         const unsigned kv_heads = p.heads_q / p.group;
@@ -447,8 +529,8 @@ struct BlockCoord : SequenceCoord {
             batch_head = block / p.k_tiles;
         } else {
             const unsigned batch_heads = kv_heads * batches(p) * splits;
-            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
-            // of all heads, so that what they read stays in the L2 cache.
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ.
+            // They do not have keys of all heads, so that what they read stays in the L2 cache.
             const unsigned most = kHeavyFirst ? batch_heads : max(kLeastHeads, kTogether / p.k_tiles);
             const unsigned first_batch_head = block / (most * p.k_tiles) * most;
             const unsigned together = min(most, batch_heads - first_batch_head);
@@ -487,35 +569,49 @@ private:
     }
 };
 
-// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
+// ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
-// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
-__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(b0));
-}
+// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
+template <class E> struct Mma;
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
-// same fragments.
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    if constexpr (kTuring) {
-        mma_k8(c, a[0], a[1], b0);
-        mma_k8(c, a[2], a[3], b1);
-    } else if constexpr (kBf16) {
+template <> struct Mma<fp16> {
+    // a is 16x8, b is 8x8.
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    // SM 7.5 multiplies the same fragments twice with half of the depth.
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        if constexpr (kTuring) {
+            k8(c, a[0], a[1], b0);
+            k8(c, a[2], a[3], b1);
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+    }
+};
+
+template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
             "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
+};
+
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    Mma<Elem>::k16(c, a, b0, b1);
 }
 
 // c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
@@ -536,40 +632,16 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
+// Packs two elements into one register; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
-    uint32 x;
-    if constexpr (kTuring)
-        asm("{\n\t.reg .b16 l, h;\n\t"
-            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
-            : "=r"(x)
-            : "f"(lo), "f"(hi));
-    else if constexpr (kBf16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
-}
-
-// Returns both fp16 numbers of a register.
-__device__ __forceinline__ float2 unpack_fp16(uint32 x)
-{
-    float2 y;
-    asm("{\n\t.reg .b16 l, h;\n\t"
-        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
-        : "=f"(y.x), "=f"(y.y)
-        : "r"(x));
-    return y;
+    return Elem::pack(lo, hi);
 }
 
 // Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
-    if constexpr (kBf16)
-        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-    else
-        return unpack_fp16(x);
+    return Elem::unpack(x);
 }
 
 // Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
@@ -1127,7 +1199,7 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
     }
 }
 
-// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ----------
+// ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
 // Writes two or four neighbouring numbers in fp32.
 __device__ __forceinline__ void put_fp32(char *to, float2 x)
@@ -1155,6 +1227,26 @@ __device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
 {
     put_fp32(to, float4{x[0], x[1], x[2], x[3]});
     put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+}
+
+// Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
+// fill a sector. head: element offset of the head in `out`; row: the tile's first row, in the head; chunk(n): where n8
+// tile n lies in a row of kColumns.
+template <int kColumns, int kTiles, class Chunk>
+__device__ __forceinline__ void put_fp32_tile(char *out, int64 head, const Strides &stride, int row, int end,
+                                              const float (&x)[kTiles][4], float scale, int lane, Chunk chunk)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int64 own = row + h * 8 + lane / 4;
+        if (own >= end)
+            continue;
+        char *const to = out + (head + own * stride.seq) * 4 + lane % 4 * 8;
+#pragma unroll
+        for (int n = 0; n < kTiles; n++)
+            if (chunk(n) < kColumns / 8)
+                put_fp32(to + chunk(n) * 32, float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+    }
 }
 
 // Sets a chunk of eight numbers to 0. Nothing is to be added there if the kernel merges.
@@ -1187,7 +1279,7 @@ __device__ __forceinline__ void writers_meet()
 
 // ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes. A warp's ldmatrix reads one chunk
 // of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
 // chunks that a load writes.
 //
@@ -1198,7 +1290,7 @@ __device__ __forceinline__ void writers_meet()
 // Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kChunks = kColumns * kElemBytes / 16;                         // 16-byte chunks per row
     static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
@@ -1259,30 +1351,6 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 //
 // Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
-// Scales rows of dK or dV and writes them in fp32, from registers: the four lanes of a quad fill a sector.
-template <int kColumns, int kTiles>
-__device__ __forceinline__ void write_fp32_rows(char *out, const Strides &stride, const Params &p,
-                                                const BlockCoord &coord, const float (&x)[kKeyTiles][kTiles][4],
-                                                float scale, int warp_key, int query_warp, int lane)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int64 row = coord.first_key + warp_key + m * 16 + h * 8 + lane / 4;
-            if (row >= p.seq_k)
-                continue;
-            char *const to =
-                out + (coord.batch * stride.batch + coord.kv_head * stride.head + row * stride.seq) * 4 + lane % 4 * 8;
-#pragma unroll
-            for (int n = 0; n < kTiles; n++) {
-                const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
-                if (chunk < kColumns / 8)
-                    put_fp32(to + chunk * 32, float2{x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale});
-            }
-        }
-}
-
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
@@ -1293,7 +1361,11 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
     if (out == nullptr)
         return;
     if constexpr (kPartial) {
-        write_fp32_rows<kColumns>(out, stride, p, coord, x, scale, warp_key, query_warp, lane);
+        const int64 head = coord.batch * stride.batch + coord.kv_head * stride.head;
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            put_fp32_tile<kColumns>(out, head, stride, coord.first_key + warp_key + m * 16, p.seq_k, x[m], scale, lane,
+                                    [&](int n) { return (n / 2 * kQueryWarps + query_warp) * 2 + n % 2; });
         return;
     }
 #pragma unroll
@@ -1308,12 +1380,12 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
             }
     writers_meet();  // the rows are complete: several warps wrote parts of each
 
-    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * 2;
+    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * kElemBytes;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         if (chunk < kColumns / 8 && coord.first_key + r < p.seq_k)
-            *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
+            *reinterpret_cast<uint4 *>(out + r * stride.seq * kElemBytes + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
 }
@@ -1378,7 +1450,7 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
 }
 
 // Arrives when the cp.async copies that this lane has issued are complete. The barrier counts this arrival (noinc).
-__device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
+__device__ __forceinline__ void barrier_arrive_after_copies(uint32 barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
@@ -1859,11 +1931,27 @@ __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
     barrier_arrive_by(lane, barrier);
 }
 
-// Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read waits.
+// Keeps a value in its register. Otherwise the compiler reads the thread's number again in the loop, and that read
+// waits.
 __device__ __forceinline__ void keep(int &x)
 {
     asm volatile("" : "+r"(x));
 }
+
+// What a thread keeps in registers for its 64 keys. Members are read once, before the loop.
+struct OwnKeys {
+    uint32 k_rows, v_rows;  // the warpgroup's rows of K and V
+    int warp, lane;
+    int place;  // of the lane in a tile of dS^T
+
+    __device__ __forceinline__ OwnKeys(uint32 smem, int group)
+        : k_rows(smem + kKArea + group * kGroupKeys * kPageRowBytes), v_rows(k_rows + kVArea - kKArea),
+          warp(threadIdx.x / 32), lane(threadIdx.x % 32), place(ds_place(warp * 16, lane))
+    {
+        keep(lane);
+        keep(place);
+    }
+};
 
 // Waits for a tile of Q and dO.
 __device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
@@ -2040,13 +2128,15 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     }
 }
 
-// ---- blocks that add to sums in a fixed order ------------------------------------------------------------------------
+// ---- blocks that add to sums in a fixed order -----------------------------------------------------------------------
 //
-// A counter counts the blocks that have added to a sum. A block draws a ticket when it begins, and the ticket determines
-// its work. So a block that waits for lower tickets waits for blocks that are running or done.
+// Each sum has a counter of the blocks that have added to it. A block waits until the counter has reached the number of
+// blocks that come before it. Which block comes first is decided by tickets: a block draws one when it begins, and the
+// ticket determines its work. A block with a lower ticket has begun earlier, so it is running or done when others wait
+// for it.
 
 // Draws the block's ticket and returns it in all threads. counter(): address of the counter, computed by one thread.
-// smem: 4 bytes that are not yet used, and that no TMA load writes, because no thread fences this store.
+// smem: 4 bytes that nothing uses yet. No TMA load may write there later: that would need a fence after this store.
 template <class Counter> __device__ __forceinline__ uint32 draw_ticket(Counter counter, uint32 smem)
 {
     if (threadIdx.x == 0)
@@ -2057,8 +2147,8 @@ template <class Counter> __device__ __forceinline__ uint32 draw_ticket(Counter c
     return ticket;
 }
 
-// Waits until `before` blocks have added. seen: the counter as lane 0 has read it earlier. No fence is needed: only
-// additions follow, and none is issued before the loop ends.
+// Waits until `before` blocks have added. seen: the counter as lane 0 has read it earlier. No fence is needed after the
+// wait, because what follows are additions, which are issued when the loop has ended.
 __device__ __forceinline__ void await_count(const uint32 *counter, uint32 seen, uint32 before, int lane)
 {
     if (lane == 0)
@@ -2138,8 +2228,8 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
-    // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh). This
-    // thread does it because a fence would hold up the products of a consumer.
+    // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh).
+    // This thread does it because a fence would hold up the products of a consumer.
     __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
     {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
@@ -2365,8 +2455,9 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
 {
     float delta = 0.0f;
     if (row < head_rows<kOfAll>(p) && lane < kRowChunks) {
-        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
-        const char *d_o = p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
+        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * kElemBytes;
+        const char *d_o =
+            p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * kElemBytes;
         delta =
             dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
     }
@@ -2505,7 +2596,7 @@ struct ElementRows {
         if (row < p.seq_q)
             *reinterpret_cast<uint4 *>(to) = upper;
         if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * kElemBytes) = lower;
     }
 };
 

@@ -7,46 +7,10 @@ constexpr int kHeadDim = 128;         // D: columns of Q and K
 constexpr int kHeadDimV = 128;        // columns of V and O
 constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
 constexpr int kGeneratorSmemBytes = 65536;
-constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = false;       // products are wgmma
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
-constexpr int kOutBytes = kPartial ? 4 : 2;   // of an element of O, or of a gradient
-constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
-
-// Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
-#define FA2_FEATURES     false  // members of all other features
-#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
-
-enum class Window { kNone, kSliding, kPrefix, kChunks };
-enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
-constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
-constexpr bool kRotary = false;       // new keys, and queries, are rotated first
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
-constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
-constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
-constexpr int kKvBytes = kKv8 ? 1 : 2;  // of an element of K and V in memory
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
-constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
-constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+enum class Products { mma_k8, mma_k16, wgmma };
+constexpr Products kProducts = Products::mma_k16;  // the instruction of products
+constexpr bool kTuring = kProducts == Products::mma_k8;  // tiles pass through registers, too
+constexpr bool kWgmma = kProducts == Products::wgmma;
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
@@ -69,6 +33,10 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// True if both are the same type.
+template <class A, class B> constexpr bool kSame = false;
+template <class A> constexpr bool kSame<A, A> = true;
+
 // Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
@@ -77,11 +45,122 @@ template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
 
+// ---- element types ----------------------------------------------------------------------------------------------
+//
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
+// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+
+struct fp16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = false;  // numbers beyond 65504 are infinite
+    static constexpr float kOneOfFp16 = 1.0f;       // the number whose bits are those of 1 in fp16
+
+    // Returns two elements in one register, rounded to nearest even; lo is in the lower half.
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        if constexpr (kTuring)
+            asm("{\n\t.reg .b16 l, h;\n\t"
+                "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+                : "=r"(x)
+                : "f"(lo), "f"(hi));
+        else
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    // Returns both elements of a register.
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        float2 y;
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+            : "=f"(y.x), "=f"(y.y)
+            : "r"(x));
+        return y;
+    }
+
+    // Multiplies two elements by two others.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
+        return product;
+    }
+};
+
+// SM 8.0 and newer.
+struct bf16 {
+    static constexpr int kBytes = 2;
+    static constexpr bool kHasRangeOfFp32 = true;
+    static constexpr float kOneOfFp16 = 0x1p-7f;
+
+    static __device__ __forceinline__ uint32 pack(float lo, float hi)
+    {
+        uint32 x;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+        return x;
+    }
+
+    static __device__ __forceinline__ float2 unpack(uint32 x)
+    {
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    }
+
+    // SM 8.0 has no multiplication alone; adding -0 changes no product.
+    static __device__ __forceinline__ uint32 multiply(uint32 x, uint32 y)
+    {
+        uint32 product;
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
+        return product;
+    }
+};
+using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
+constexpr int kElemBytes = Elem::kBytes;
+constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
+constexpr bool kPartial = kPartialKind > 0;
+constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
+constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
+constexpr bool kRotary = kRotaryDim > 0;
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
+constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
+constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// The members of all other features: FA2_FEATURES is true if there are any.
+#define FA2_FEATURES false
+
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -175,28 +254,28 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 };
 static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
-// ---- the variant -------------------------------------------------------------------------------
-constexpr bool kVInK = false;      // V is the first columns of K
-constexpr int kParts = 1;          // warps that share rows, and divide their columns
-constexpr int kBr = 64;            // query rows per block
-constexpr int kBc = 64;            // key and value rows per tile
-constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
-constexpr bool kSplit = false;     // teams and blocks divide the keys
-constexpr bool kPackedHeads = kSplit;  // rows are those of all query heads of a group
-constexpr int kTeams = 1;          // teams: groups of warps that share the rows and divide the keys
-constexpr int kMaxSplits = 1;      // most blocks that divide the keys of a row tile
-constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
-constexpr int kCombineWarps = 1;   // rows, one per warp, of a block of the combining kernel
-constexpr int kKStages = 2;        // stages of K
-constexpr int kVStages = 2;        // stages of V
-constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
-constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
-constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr bool kInt8Scores = false;      // Q and K are rounded to 8-bit integers
-constexpr int kQuantThreads = 0;      // of a block that rounds keys
-constexpr int kQuantTiles = 0;        // tiles of keys of such a block
-constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
+// ---- configuration of all forward families ---------------------------------------------------------------------
+constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
+constexpr int kMaxSplits = 1;          // most blocks that divide the keys of a row tile
+constexpr int kCombineWarps = 1;     // rows, one per warp, of a block of the combining kernel
+constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kWarps = 4;
+constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
+constexpr bool kVInK = false;              // V is the first columns of K
+constexpr int kParts = 1;              // warps that share rows, and divide their columns
+constexpr int kBr = 64;                 // query rows per block. A warp owns whole rows: no softmax across warps
+constexpr bool kSplit = kMaxSplits > 1;  // teams and blocks divide the keys
+constexpr bool kPackedHeads = kSplit;    // rows are those of all query heads of a group
+constexpr int kTeams = 1;              // teams: groups of warps that share the rows and divide the keys
+constexpr int kKStages = 2;            // stages of K
+constexpr int kVStages = 2;            // stages of V
+constexpr bool kQInRegisters = true;      // Q is read from shared memory once; else again for every tile
+constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
+constexpr int kQuantThreads = 0;    // of a block that rounds keys
+constexpr int kQuantTiles = 0;        // tiles of keys of such a block
+constexpr bool kInt8Scores = kQuantThreads > 0;  // Q and K are rounded to 8-bit integers
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -212,7 +291,7 @@ constexpr bool kJoint = kKStages == kVStages && kKStages > 1;  // K and V of a t
 
 static_assert(kHeadDim % 8 == 0 && kHeadDimV % 8 == 0 && kHeadDimV >= 8, "columns are multiples of 8");
 static_assert(!kVInK || kKStages == kVStages, "K and V of a tile are one");
-static_assert(kHeadDimV <= kHeadDim, "rows of O come into the coord of rows of Q");
+static_assert(kHeadDimV <= kHeadDim, "rows of O come into the place of rows of Q");
 static_assert(kParts > 1 || kHeadDim <= 256, "more columns are for several warps");
 static_assert(kWarps % (kTeams * kParts) == 0, "teams are of one size");
 static_assert(kBr * kTeams * kParts % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");
@@ -222,7 +301,7 @@ static_assert(kJoint || kVStages == 1, "V is double-buffered only together with 
 
 // ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes. A warp's ldmatrix reads one chunk
 // of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
 // chunks that a load writes.
 //
@@ -233,7 +312,7 @@ static_assert(kJoint || kVStages == 1, "V is double-buffered only together with 
 // Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kChunks = kColumns * kElemBytes / 16;                         // 16-byte chunks per row
     static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
@@ -301,8 +380,8 @@ using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
 // ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
 // OutputForm: rows of O at the end.
-constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / 2;
-constexpr int kValueColumns = kHeadDimV * kKvBytes / 2;
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / kElemBytes;
+constexpr int kValueColumns = kHeadDimV * kKvBytes / kElemBytes;
 using KeyTile = FormOf<kKeyColumns>;
 using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
 using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
@@ -534,14 +613,13 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
             const int r = first_row + m * 16 + h * 8 + lane / 4;
             limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
         }
-        // Columns are constants after unrolling.
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int n = 0; n < kColTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])
+                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
                     s[m][n][e] = minus_infinity();
 }
 
@@ -621,6 +699,8 @@ struct ContiguousRows {
 };
 
 using KeyRows = ContiguousRows;
+
+constexpr bool kPagesExchanged = false;
 
 // The empty policy: lanes exchange no page numbers.
 struct NoPageNumbers {
@@ -824,8 +904,8 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 // neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
 // leaving its lane. The four lanes of a quad share a row.
 
-// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps a
-// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
+// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps
+// a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
@@ -1049,35 +1129,49 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
-// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
+// ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
-// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
-__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(b0));
-}
+// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
+template <class E> struct Mma;
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
-// same fragments.
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    if constexpr (kTuring) {
-        mma_k8(c, a[0], a[1], b0);
-        mma_k8(c, a[2], a[3], b1);
-    } else if constexpr (kBf16) {
+template <> struct Mma<fp16> {
+    // a is 16x8, b is 8x8.
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    // SM 7.5 multiplies the same fragments twice with half of the depth.
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        if constexpr (kTuring) {
+            k8(c, a[0], a[1], b0);
+            k8(c, a[2], a[3], b1);
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+    }
+};
+
+template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
             "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
+};
+
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    Mma<Elem>::k16(c, a, b0, b1);
 }
 
 // c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
@@ -1098,40 +1192,16 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
+// Packs two elements into one register; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
-    uint32 x;
-    if constexpr (kTuring)
-        asm("{\n\t.reg .b16 l, h;\n\t"
-            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
-            : "=r"(x)
-            : "f"(lo), "f"(hi));
-    else if constexpr (kBf16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
-}
-
-// Returns both fp16 numbers of a register.
-__device__ __forceinline__ float2 unpack_fp16(uint32 x)
-{
-    float2 y;
-    asm("{\n\t.reg .b16 l, h;\n\t"
-        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
-        : "=f"(y.x), "=f"(y.y)
-        : "r"(x));
-    return y;
+    return Elem::pack(lo, hi);
 }
 
 // Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
-    if constexpr (kBf16)
-        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-    else
-        return unpack_fp16(x);
+    return Elem::unpack(x);
 }
 
 // ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
@@ -1277,7 +1347,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         const int block_row = coord.first_row + warp_row + r;
         if (chunk < kHeadDimV / 8 && block_row < coord.rows)
-            *reinterpret_cast<uint4 *>(p.o + coord.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
+            *reinterpret_cast<uint4 *>(p.o + coord.offset(p, p.o_stride, block_row) * kElemBytes + chunk * 16) =
                 load_shared_16(o_smem + Form::chunk_offset(r, chunk));
     }
 }
@@ -1573,8 +1643,8 @@ private:
 
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A team
-// of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in key_rows.cuh and int8_scores.cuh. A
+// team of warps processes every kTeams-th tile. Policies: ScaleHeads, ScaleFills (kv8_scales.cuh, no_scales.cuh).
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
@@ -1619,10 +1689,9 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
-    if constexpr (kKv8)
-        fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
-                                                      tile, coord.seq_k(p) - tile * kBc,
-                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
+    fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+                                                  tile, coord.seq_k(p) - tile * kBc,
+                                                  [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
 template <bool kFull>
@@ -1655,10 +1724,9 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
     fills.k.template issue<kWide || kFull>(
         plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
-    if constexpr (kKv8)
-        fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
-                                                      tile, coord.seq_k(p) - tile * kBc,
-                                                      [&](int r) { return kWide ? wide_key(r, last) : r; });
+    fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
+                                                  tile, coord.seq_k(p) - tile * kBc,
+                                                  [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
 // ---- S = Q K^T of the elements as they are ---------------------------------------------------------------------
@@ -2016,8 +2084,9 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
                                       const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
-    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row,
-                                 [&](int r) { return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * 2; });
+    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row, [&](int r) {
+        return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * kElemBytes;
+    });
     if (kTeams == 1 || tile >= tiles.first)
         issue_k<false>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
     fill_commit();
@@ -2116,8 +2185,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    if constexpr (kKv8)
-        finish_output(o);
+    finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }
 

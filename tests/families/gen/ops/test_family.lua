@@ -14,7 +14,8 @@ function M.family(name)
       pipelines = {{1, 1}},
       k8 = true,
       register_staging = true,
-      bf16 = true,
+      sm = 80,
+      products = "mma_k8",
    })
    local cost = family.cost
    for i, axis in ipairs(family.axes) do
