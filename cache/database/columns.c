@@ -170,9 +170,9 @@ static fa2_status add_column(const fa2i_cache *cache, const char *name, columns 
         return FA2_OK;
     if (field < 0)
         return fa2i_fail(FA2_E_DATABASE,
-                         "%s: its problems have the column '%s', which this fa2 does not know; use "
-                         "the newer fa2 that wrote it, or name another database with --db or FA2_DB",
-                         cache->path, name);
+                         "%s: its problems have the column '%s', which this fa2 does not know; use the newer fa2 that "
+                         "wrote it, or name another database with %s",
+                         cache->path, name, fa2i_naming());
     found->fields[found->count++] = field;
     return FA2_OK;
 }

@@ -32,8 +32,8 @@ static fa2_status refuse_version(const fa2i_cache *cache, int64_t version)
     if (version > SCHEMA_VERSION)
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: has schema version %lld, this fa2 reads version %d; use the newer fa2 that wrote it, or "
-                         "name another with --db or FA2_DB",
-                         cache->path, (long long)version, SCHEMA_VERSION);
+                         "name another with %s",
+                         cache->path, (long long)version, SCHEMA_VERSION, fa2i_naming());
     return fa2i_fail(FA2_E_DATABASE,
                      "%s: has schema version %lld, this fa2 reads version %d; move it away and tune again, or export "
                      "it with the older fa2 that wrote it, and import that",
@@ -53,10 +53,8 @@ static fa2_status version_of(fa2i_cache *cache, bool *ret_made)
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version));
     FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects));
     if (id != FA2I_APPLICATION_ID && (id != 0 || version != 0 || objects != 0)) {
-        st = fa2i_fail(FA2_E_DATABASE,
-                       "%s: is an SQLite database, but not one of fa2; name another with --db or "
-                       "FA2_DB",
-                       cache->path);
+        st = fa2i_fail(FA2_E_DATABASE, "%s: is an SQLite database, but not one of fa2; name another with %s",
+                       cache->path, fa2i_naming());
         goto done;
     }
     if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0) {
@@ -93,9 +91,8 @@ static bool has_rows(fa2i_cache *cache)
 
 static fa2_status empty_file(const fa2i_cache *cache)
 {
-    return fa2i_fail(FA2_E_NOT_FOUND,
-                     "%s: is an empty file, into which nothing was tuned yet; --db or FA2_DB names another",
-                     cache->path);
+    return fa2i_fail(FA2_E_NOT_FOUND, "%s: is an empty file, into which nothing was tuned yet; %s names another",
+                     cache->path, fa2i_naming());
 }
 
 /* Makes the tables, and the columns of the fields that came later. Call it under the write lock. */

@@ -30,8 +30,8 @@ static const char *advice(int code)
         {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check --db FILE` "
                                    "restores the last good state"},
         {SQLITE_READONLY_DBMOVED, moved},
-        {SQLITE_READONLY, ": make the file and its folder writable, or name another with --db or FA2_DB"},
-        {SQLITE_NOTADB, ": move the file away, or name another with --db or FA2_DB; if it was one of fa2's, "
+        {SQLITE_READONLY, ": make the file and its folder writable, or name another database"},
+        {SQLITE_NOTADB, ": move the file away, or name another database; if it was one of fa2's, "
                         "`fa2-tune gc --db FILE` mends it"},
         {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc --db FILE` makes it anew from what can be read"},
         {SQLITE_ERROR, ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},

@@ -185,8 +185,8 @@ inline std::vector<std::uint8_t> dropout_mask(const fa2_problem &asked, const fa
     std::size_t elements = 1;
     for (const std::int32_t size : {asked.batch, asked.heads_q, asked.seq_q, asked.seq_k}) {
         if (size > 0 && elements > mask.max_size() / std::size_t(size))
-            throw error(FA2_E_MEMORY, "no memory for a dropout mask of more than " + std::to_string(mask.max_size()) +
-                                          " bytes");
+            throw error(FA2_E_MEMORY,
+                        "no memory for a dropout mask of more than " + std::to_string(mask.max_size()) + " bytes");
         elements *= size > 0 ? std::size_t(size) : 0;
     }
     try {
