@@ -27,8 +27,8 @@
  * counts in the sum of the softmax and in LSE. It adds nothing to O. A row that sees no key has LSE = sink[h].
  *
  * The algorithm is FlashAttention-2 (Dao, 2023): tiles, online softmax, S never in memory. Products take fp16
- * or bf16 and sum in fp32, unless the problem permits less (fa2_sums, fa2_scores). P is rounded to the input type before
- * the second product. tanh is the hardware's, with a relative error of 2^-11 (PTX ISA, tanh.approx).
+ * or bf16 and sum in fp32, unless the problem permits less (fa2_sums, fa2_scores). P is rounded to the input type
+ * before the second product. tanh is the hardware's, with a relative error of 2^-11 (PTX ISA, tanh.approx).
  *
  * BACKWARD
  *

@@ -110,6 +110,7 @@ export FA2_SYSTEM_DB="$PWD/hurt.db:$PWD/nowhere.db:$PWD/system.db" FA2_NVRTC_LIB
 call_with 0 user.db
 has err "a system database is passed over: $PWD/hurt.db: "
 has err "a system database is passed over: $PWD/nowhere.db: "
+has err "and FA2_SYSTEM_DB names another"
 lacks err "--db"
 has out "rule       exact:"
 unset FA2_SYSTEM_DB

@@ -137,7 +137,8 @@ def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     if len(settings) <= _PLAIN_SCALARS:  # PyTorch leaves out trailing arguments that equal their defaults
         scalars: List[Any] = [*settings, *_DEFAULTS[len(settings):_PLAIN_SCALARS]]
         causal, left, right, softcap, scale, _ = scalars
-        made = _kernels.launch(q, k, v, causal=causal, window=(left, right), softcap=softcap, scale=scale, return_lse=True)
+        made = _kernels.launch(q, k, v, causal=causal, window=(left, right), softcap=softcap, scale=scale,
+                               return_lse=True)
     else:
         made = _kernels.launch(q, k, v, return_lse=True, **_keywords(*settings)[0])
     return made
@@ -170,7 +171,8 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     packed = _keywords(*settings)[0]["cu_seqlens_q"] is not None
     rank = 3 if packed else 4
     torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
-    torch._check(k.shape[:-1] == v.shape[:-1], lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
+    torch._check(k.shape[:-1] == v.shape[:-1],
+                 lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
     torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
     _native.problem_text(_fields(q, v, *settings))  # raises the errors of a launch
     *batch, length, heads, columns = q.shape

@@ -108,7 +108,8 @@ def _facts(args: argparse.Namespace, version: str) -> List[str]:
     driver = _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0")
     return [
         f"GPU: {p.name}, sm_{p.major}{p.minor}, {p.multi_processor_count} SMs; driver {driver}",
-        f"fa2 {version}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
+        f"fa2 {version}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, "
+        f"cuDNN {torch.backends.cudnn.version()}",
         f"Date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC; seed {SEED}; {args.rounds} rounds",
         f"Command: `{shlex.join(['python3', *sys.argv])}`",
     ]
