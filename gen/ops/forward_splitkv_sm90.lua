@@ -7,6 +7,7 @@ local append = require("features.append")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
 local families = require("core.family")
+local features = require("features.list")
 local fwd = require("ops.forward")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
@@ -14,7 +15,6 @@ local paged = require("features.paged")
 local partial = require("features.partial")
 local paths = require("paths.wgmma")
 local precision = require("features.precision")
-local softcap = require("features.softcap")
 local splitkv = require("ops.forward_splitkv")
 local wgmma = require("ops.forward_sm90")
 local window = require("features.window")
@@ -49,7 +49,7 @@ for _, axis in ipairs({
       end
       return fills_pages(v)
    end},
-   softcap.axis, window.axis, lengths.axis, paged.axis,
+   features.everywhere[1], features.everywhere[2], lengths.axis, paged.axis,
    append.axis, append.rotary.axis, append.rotary_dim.axis, precision.axes[1], precision.axes[2],
    partial.axis, splitkv.waves,
 }) do
