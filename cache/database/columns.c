@@ -34,7 +34,8 @@ void fa2i_columns_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_FIE
     }
 }
 
-bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value)
+/* Read a field from a value. Returns false if the type is wrong or the field cannot have this value. */
+static bool parse_value(int field, sqlite3_value *value, int32_t *ret_value)
 {
     const int type = sqlite3_value_type(value);
     const int64_t number = sqlite3_value_int64(value);
@@ -49,7 +50,7 @@ fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int fi
     fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         int32_t value = 0;
-        if (!fa2i_columns_parse(field, sqlite3_column_value(stmt, first + field), &value)) {
+        if (!parse_value(field, sqlite3_column_value(stmt, first + field), &value)) {
             const char *text = (const char *)sqlite3_column_text(stmt, first + field);
             return fa2i_fail(FA2_E_DATABASE, "%s: holds a problem whose %s is '%s'", cache->path,
                              fa2i_fields[field].name, text != NULL ? text : "");
@@ -68,7 +69,7 @@ static bool read_values(sqlite3_value **values, fa2_problem *ret_problem)
     fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         int32_t value = 0;
-        if (!fa2i_columns_parse(field, values[field], &value)) {
+        if (!parse_value(field, values[field], &value)) {
             fa2i_fail(FA2_E_INVALID, "%s is none of its values", fa2i_fields[field].name);
             return false;
         }

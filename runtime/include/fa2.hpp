@@ -73,8 +73,7 @@ using config = sized<fa2_config>;
 using explanation = sized<fa2_explanation>;
 using counters = sized<fa2_counters>;
 
-/* Called for each line of a context's log (fa2_config.log). What it throws is dropped, because it is called through
- * C. */
+/* Called for each line of a context's log (fa2_config.log). Its exceptions are dropped, because C code calls it. */
 using log_function = std::function<void(const char *message)>;
 
 /* Owns a fa2_context. It can be moved, not copied. A context that was moved from may only be destroyed or assigned

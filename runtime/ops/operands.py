@@ -32,17 +32,17 @@ def read(path=HERE / "operands.def"):
     return lines
 
 
-# The keywords that are no operands, with their types: before and behind the operands.
+# The keywords that are no operands, with their types: before and after the operands.
 BEFORE = ("causal: bool = False,", "window: _Window = None,", "softcap: Optional[float] = None,",
           "scale: Optional[float] = None,", 'layout: _Layout = "bshd",')
-BEHIND = ("dropout_p: Optional[float] = 0.0,", "max_seqlen_q: Optional[int] = None,",
+AFTER = ("dropout_p: Optional[float] = 0.0,", "max_seqlen_q: Optional[int] = None,",
           "max_seqlen_k: Optional[int] = None,", "rotary_interleaved: bool = False,",
           'sums: Optional[Literal["fp32", "fast"]] = "fp32",', 'scores: Optional[Literal["exact", "int8"]] = "exact",')
 
 
 def stub(template):
     """Returns the stub file: the place's own indent and line width hold for the keywords, too."""
-    words = [*BEFORE, *(f"{line['keyword']}: Any = None," for line in read() if line["keyword"]), *BEHIND]
+    words = [*BEFORE, *(f"{line['keyword']}: Any = None," for line in read() if line["keyword"]), *AFTER]
 
     def filled(match):
         rows, indent = [""], match[1]

@@ -133,7 +133,7 @@ static void print_content(const fa2i_cache_health *health)
            health->measurements, health->winners);
 }
 
-/* Gets the disk of a file. One that is not there yet would be on the disk of its folder. Shortens path. */
+/* Gets the disk of a file, or of the folder where a missing file would be made. Shortens path. */
 static bool find_disk(char *path, struct statvfs *ret_disk)
 {
     while (statvfs(path, ret_disk) != 0) {
