@@ -30,9 +30,6 @@ local window = require("features.window")
 
 local M = {}
 
--- Version of the parameter block (templates/forward/params.def).
-M.abi = 2
-
 -- Pipelines by "kstages,vstages". barriers: per tile. ahead: for each wait of a tile, about how many tile times before
 -- it the loads were issued. (1, 1) loads V during Q K^T, and the next K during P V. If the fill waits for the end of Q
 -- K^T, a load one tile ahead in fact has up to one Q K^T less. The cost model was fitted with these numbers.
@@ -256,7 +253,7 @@ function M.family(name, scheme, path)
 
       recipe = function(v)
          local recipe = {
-            op = "forward", abi = M.abi + features.revision(v), rows = v.br, keys = v.bc * team_count(v),
+            op = "forward", rows = v.br, keys = v.bc * team_count(v),
             steps = {{
                entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
                blocks = "row_tiles",

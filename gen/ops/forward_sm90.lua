@@ -311,7 +311,7 @@ local function recipe(v)
       table.insert(steps, 1, before)
    end
    return {
-      op = "forward", abi = fwd.abi + features.revision(v), rows = 64 * v.groups, keys = v.bc,
+      op = "forward", rows = 64 * v.groups, keys = v.bc,
       pack = v.pack == 1 and 1 or nil, suffix = "a",
       maps = string.format("%sk/%d,v/%d%s%s", v.pack == 0 and "q/64," or "", v.bc, v.bc,
                            stores_by_map(v) and ",o/16" or "", bias.is_ahead(v) and ",bias/64" or ""),

@@ -8,7 +8,6 @@ local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
 local families = require("core.family")
 local features = require("features.list")
-local fwd = require("ops.forward")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
@@ -79,7 +78,7 @@ end
 
 local function recipe(v)
    local made = {
-      op = "forward", abi = fwd.abi, rows = rows, keys = keys, suffix = "a",
+      op = "forward", rows = rows, keys = keys, suffix = "a",
       steps = {{
          entry = M.name, role = "main", threads = 128 * (parts + 1), smem = smem_bytes(v), blocks = "row_tiles",
       }},
