@@ -183,15 +183,12 @@ static fa2_status read_columns(fa2i_cache *cache, columns *ret_columns)
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     columns found = {.count = 0};
-    bool row = false;
 
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT name FROM pragma_table_info('problem') ORDER BY cid", NULL, 0, &stmt));
-    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    while (row) {
+    while (fa2i_sql_next(cache, stmt, &st))
         FA2_TRY(add_column(cache, (const char *)sqlite3_column_text(stmt, 0), &found));
-        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    }
-    *ret_columns = found;
+    if (st == FA2_OK)
+        *ret_columns = found;
 done:
     sqlite3_finalize(stmt);
     return st;

@@ -229,22 +229,19 @@ static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *r
     static const fa2i_sql_value none[3];
     fa2_status st;
     sqlite3_stmt *stmt = NULL, *count = NULL;
-    bool row = false;
     part found = {.type = ""};
     int64_t same = 1;
 
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
                              none, 3, &count));
     FA2_TRY(fa2i_sql_prepare(reference, parts, NULL, 0, &stmt));
-    FA2_TRY(fa2i_sql_step(reference, stmt, &row));
-    while (row && same > 0) {
+    while (same > 0 && fa2i_sql_next(reference, stmt, &st)) {
         fa2i_sql_column_text(stmt, 0, found.type, sizeof found.type);
         fa2i_sql_column_text(stmt, 1, found.name, sizeof found.name);
         const fa2i_sql_value values[] = {fa2i_sql_text(found.type), fa2i_sql_text(found.name),
                                          fa2i_sql_text((const char *)sqlite3_column_text(stmt, 2))};
         FA2_TRY(fa2i_sql_again(cache, count, FA2I_SQL_VALUES(values)));
         same = sqlite3_column_int64(count, 0);
-        FA2_TRY(fa2i_sql_step(reference, stmt, &row));
     }
     *ret_changed = same > 0 ? (part){.type = ""} : found;
 done:
@@ -337,14 +334,13 @@ static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *s
     static const fa2i_sql_value none[1];
     fa2_status st;
     sqlite3_stmt *table = NULL, *ours = NULL, *theirs = NULL;
-    bool row = false, lacks = false;
+    bool lacks = false;
     char name[64];
 
     FA2_TRY(fa2i_sql_prepare(cache, columns_sql, none, 1, &ours));
     FA2_TRY(fa2i_sql_prepare(reference, columns_sql, none, 1, &theirs));
     FA2_TRY(fa2i_sql_prepare(reference, tables_sql, NULL, 0, &table));
-    FA2_TRY(fa2i_sql_step(reference, table, &row));
-    while (row && !lacks) {
+    while (!lacks && fa2i_sql_next(reference, table, &st)) {
         const char *of = (const char *)sqlite3_column_text(table, 0);
         const fa2i_sql_value values[] = {fa2i_sql_text(of)};
         FA2_TRY(fa2i_sql_again(cache, ours, FA2I_SQL_VALUES(values)));
@@ -356,7 +352,6 @@ static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *s
                      "its table '%s' lacks the column '%s'; put a copy in its place, or move it "
                      "away and tune again",
                      of, name);
-        FA2_TRY(fa2i_sql_step(reference, table, &row));
     }
 done:
     sqlite3_finalize(table);

@@ -97,6 +97,13 @@ fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row)
     return FA2_OK;
 }
 
+bool fa2i_sql_next(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_status *ret_status)
+{
+    bool row = false;
+    *ret_status = fa2i_sql_step(cache, stmt, &row);
+    return *ret_status == FA2_OK && row;
+}
+
 fa2_status fa2i_sql_again(fa2i_cache *cache, sqlite3_stmt *stmt, const fa2i_sql_value *values, size_t count)
 {
     bool row = false;
