@@ -21,11 +21,5 @@ def load(module: str):
     return importlib.import_module(f"fa2_bench.{module}")
 
 
-def print_permitted(name: str, us: float, exact_us: float, output, exact, variant: str):
-    """Prints a time, its gain over the exact kernel's, and the relative L1 distance of the outputs."""
-    distance = (output - exact).abs().sum() / exact.abs().sum()
-    print(f"  {name:24} {us:9.1f} us  {exact_us / us:5.3f}  {100 * distance.item():5.2f} %  {variant}")
-
-
 if __name__ == "__main__":
     sys.exit(load("__main__").main())

@@ -171,8 +171,7 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     packed = _keywords(*settings)[0]["cu_seqlens_q"] is not None
     rank = 3 if packed else 4
     torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
-    torch._check(k.shape[:-1] == v.shape[:-1],
-                 lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
+    torch._check(k.shape[:-1] == v.shape[:-1], lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
     torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
     _native.problem_text(_fields(q, v, *settings))  # raises the errors of a launch
     *batch, length, heads, columns = q.shape

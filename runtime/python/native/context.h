@@ -22,7 +22,7 @@ struct fa2py_context {
     int users;
     bool closing, captured, is_default;
     PyObject *log;        /* callable, or NULL */
-    bool log_takes_level; /* log is the one of _frameworks.py */
+    bool log_takes_level; /* log is that of _frameworks.py */
     fa2py_prepared prepared;
     fa2py_block *blocks;
 };

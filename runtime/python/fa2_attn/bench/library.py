@@ -88,7 +88,7 @@ class Context:
                  permissions: Mapping[str, int] = MappingProxyType({})):
         torch.zeros(1, device="cuda")  # makes PyTorch's CUDA context the current one, which fa2 then uses
         self._lib = ctypes.CDLL(str(library))
-        self._deterministic, self._permissions = deterministic, permissions
+        self._deterministic, self._permitted = deterministic, permissions
         self._declare()
         self._context = c_void_p()
         config = _sized(Config, database=None if database is None else str(database).encode(), read_only=1, arch=arch)
@@ -162,7 +162,7 @@ class Context:
 
     def _problem(self, shape: Shape, op: int) -> Problem:
         return _sized(Problem, op=op, deterministic=int(self._deterministic and op == BACKWARD),
-                      **(self._permissions if op == FORWARD else {}),
+                      **(self._permitted if op == FORWARD else {}),
                       **{**asdict(shape), "dtype": DTYPES.index(shape.dtype)})
 
     def _check(self, status: int) -> None:
