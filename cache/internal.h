@@ -195,6 +195,10 @@ fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_v
 /* *ret_row: there is a row to read. */
 fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row);
 
+/* Takes the next row, so that `while (fa2i_sql_next(cache, stmt, &st))` runs for each. Returns false after the last row,
+ * and after an error, which is in *ret_status. */
+bool fa2i_sql_next(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_status *ret_status);
+
 /* Runs a statement anew, with other values, to its first row. FA2_E_NOT_FOUND: it has none. */
 fa2_status fa2i_sql_again(fa2i_cache *cache, sqlite3_stmt *stmt, const fa2i_sql_value *values, size_t count);
 

@@ -4,20 +4,11 @@
 #     tests/aarch64.sh FOLDER [TEST...]
 # FOLDER: where the Debian goes; it may be there already. Needs root, debootstrap and a network; takes minutes.
 set -euo pipefail
-here=$(realpath "$(dirname "$0")/..")
-root=$(realpath -m "$1")
+# shellcheck source=tests/debian.sh
+. "$(dirname "$0")/debian.sh"
+make_debian "$1"
 shift
 [ $# -gt 0 ] || set -- test_base test_recipe test_plan test_choose test_cache test_struct_sizes test_context
-[ "$(id -u)" -eq 0 ] || { echo "aarch64.sh: not root: skipped"; exit 77; }
-command -v debootstrap >/dev/null || { echo "aarch64.sh: no debootstrap: skipped"; exit 77; }
-[ -e "$root/etc/debian_version" ] || debootstrap --variant=minbase bookworm "$root"
-rm -rf "$root/src"
-mkdir -p "$root/src"
-git -C "$here" -c safe.directory="$here" archive HEAD | tar -C "$root/src" -x
-cp /etc/resolv.conf "$root/etc/resolv.conf"
-[ -z "${PIP_CERT:-}" ] || install -D -m 644 "$PIP_CERT" "$root$PIP_CERT" # a network with certificates of its own
-[ -e "$root/proc/self" ] || mount -t proc proc "$root/proc"
-trap 'umount "$root/proc"' EXIT
 
 chroot "$root" /bin/sh -eux <<'END'
 dpkg --add-architecture arm64

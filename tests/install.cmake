@@ -7,14 +7,7 @@ set(prefix "${work}/a prefix")
 set(example "${prefix}/${DOCDIR}/examples")
 file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work})
-
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\nstatus ${status}\n${out}")
-  endif()
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/must_run.cmake)
 
 # Without a driver: a sentence naming what was tried, and status 3. Else with it: right, or no GPU.
 function(check_example program)

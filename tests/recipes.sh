@@ -4,17 +4,9 @@
 #     tests/recipes.sh FOLDER
 # FOLDER: where the Debian goes; it may be there already. Needs root, debootstrap and a network; takes minutes and 1 GB.
 set -euo pipefail
-here=$(realpath "$(dirname "$0")/..")
-root=$(realpath -m "$1")
-[ "$(id -u)" -eq 0 ] || { echo "recipes.sh: not root: skipped"; exit 77; }
-command -v debootstrap >/dev/null || { echo "recipes.sh: no debootstrap: skipped"; exit 77; }
-[ -e "$root/etc/debian_version" ] || debootstrap --variant=minbase bookworm "$root"
-mkdir -p "$root/src"
-git -C "$here" -c safe.directory="$here" archive HEAD | tar -C "$root/src" -x
-cp /etc/resolv.conf "$root/etc/resolv.conf"
-[ -z "${PIP_CERT:-}" ] || install -D -m 644 "$PIP_CERT" "$root$PIP_CERT" # a network with certificates of its own
-[ -e "$root/proc/self" ] || mount -t proc proc "$root/proc"
-trap 'umount "$root/proc"' EXIT
+# shellcheck source=tests/debian.sh
+. "$(dirname "$0")/debian.sh"
+make_debian "$1"
 
 sed -n 's/^RUN //p' "$here/runtime/recipes/Dockerfile" | while IFS= read -r line; do
     printf 'RUN %s\n' "$line"

@@ -202,6 +202,11 @@ has out "  1. "
 has out "Install NVIDIA's driver"
 run 3 tune --device 0 --preset quick
 has err "/nonexistent/libcuda.so.1"
+lacks err "no shapes are given"
+for command in tune warm; do
+    run 3 $command --device 0
+    has err "no shapes are given: these are the preset seeds"
+done
 run 3 --device 0 --preset quick
 run 3 tune --device all --preset quick
 has err "/nonexistent/libcuda.so.1"

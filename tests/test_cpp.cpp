@@ -182,6 +182,12 @@ void test_dropout_mask()
     for (const std::uint8_t element : fa2::dropout_mask(problem, dropout))
         kept += element;
     expect(std::fabs(kept / (rows * rows * heads) - 0.5) < 0.05, "half of the elements are kept");
+    problem.seq_q = problem.seq_k = 1 << 30;
+    expect(status_of([&] { fa2::dropout_mask(problem, dropout); }) == FA2_E_MEMORY, "a mask too large for memory");
+    problem.batch = problem.heads_q = problem.heads_kv = 1 << 30;
+    expect(status_of([&] { fa2::dropout_mask(problem, dropout); }) == FA2_E_MEMORY, "a mask of 2^120 elements");
+    problem = small_problem();
+    problem.dropout = 1;
     problem.seq_q = 0;
     expect(status_of([&] { fa2::dropout_mask(problem, dropout); }) == FA2_E_INVALID, "a mask without rows is refused");
 }

@@ -36,6 +36,22 @@ refuses() {
     esac
 }
 
+# sees YES_OR_NO: does the doctor say that the disk is full?
+sees() {
+    said=$("$tune" doctor --db /mnt/some/fa2.db 2>&1 </dev/null)
+    case $1:$said in
+    yes:*"/mnt/some/fa2.db: its disk is full: 0.1 MB are left"*) ;;
+    yes:* | no:*"its disk is full"*)
+        echo "FAILED: doctor of a disk that is full: $1, said: $said" >&2
+        failures=$((failures + 1))
+        ;;
+    esac
+}
+
+sees yes
+mount -o remount,size=64m /mnt || exit 1
+sees no
+mount -o remount,size=64k /mnt || exit 1
 refuses "cannot create the database, the disk is full; make room" import - --db /mnt/fa2.db
 HOME=/mnt refuses "cannot create /mnt/new, the disk is full; make room" import - --db /mnt/new/fa2.db
 mount -o remount,nr_inodes=9 /mnt || exit 1

@@ -6,16 +6,9 @@
 #include "check.h"
 #include "runtime/base/problem.h"
 #include "runtime/ops/op.h"
+#include "good_args.h" /* last, because parameters named `problem` would shadow its variable */
 
 enum { SEED = 88, PROBLEMS = 3000 };
-
-static const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
-                                    .batch = 2,
-                                    .heads_q = 8,
-                                    .heads_kv = 2,
-                                    .seq_q = 100,
-                                    .seq_k = 200,
-                                    .head_dim = 64};
 
 static fa2i_forward_params fill(const fa2_problem *p, const fa2_forward_args *args)
 {

@@ -119,10 +119,9 @@ fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_clean
 
 static fa2_status read_kernels(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kernel **kernels, size_t *count)
 {
-    bool row = false;
     size_t capacity = 0;
-    fa2_status st = fa2i_sql_step(cache, stmt, &row);
-    while (st == FA2_OK && row) {
+    fa2_status st;
+    while (fa2i_sql_next(cache, stmt, &st)) {
         fa2i_kernel *grown = fa2i_room_for(*kernels, *count + 1, &capacity, sizeof *grown);
         if (grown == NULL)
             return fa2i_fail(FA2_E_MEMORY, "out of memory");
@@ -131,7 +130,6 @@ static fa2_status read_kernels(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kerne
         if (st != FA2_OK && st != FA2_E_NOT_FOUND) /* a damaged one is passed over */
             return st;
         *count += st == FA2_OK;
-        st = fa2i_sql_step(cache, stmt, &row);
     }
     return st;
 }

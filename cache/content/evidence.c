@@ -238,16 +238,10 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
 static fa2_status read_kernels(reading *r)
 {
     sqlite3_stmt *stmt = NULL;
-    bool row = false;
     const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch)};
     fa2_status st = fa2i_sql_prepare(r->cache, kernels_sql, FA2I_SQL_VALUES(values), &stmt);
-    if (st == FA2_OK)
-        st = fa2i_sql_step(r->cache, stmt, &row);
-    while (st == FA2_OK && row) {
+    while (st == FA2_OK && fa2i_sql_next(r->cache, stmt, &st))
         st = add_kernel(r, stmt);
-        if (st == FA2_OK)
-            st = fa2i_sql_step(r->cache, stmt, &row);
-    }
     sqlite3_finalize(stmt);
     return st;
 }
@@ -255,19 +249,13 @@ static fa2_status read_kernels(reading *r)
 static fa2_status read_times(reading *r)
 {
     sqlite3_stmt *stmt = NULL;
-    bool row = false;
     int64_t last[3] = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch),
                                      fa2i_sql_text(fa2i_field_word(FA2I_FIELD_op, (int32_t)r->op)),
                                      fa2i_sql_real(FA2I_US_MAX)};
     fa2_status st = fa2i_sql_prepare(r->cache, times_sql, FA2I_SQL_VALUES(values), &stmt);
-    if (st == FA2_OK)
-        st = fa2i_sql_step(r->cache, stmt, &row);
-    while (st == FA2_OK && row) {
+    while (st == FA2_OK && fa2i_sql_next(r->cache, stmt, &st))
         st = add_time(r, stmt, last);
-        if (st == FA2_OK)
-            st = fa2i_sql_step(r->cache, stmt, &row);
-    }
     sqlite3_finalize(stmt);
     return st;
 }

@@ -43,18 +43,14 @@ static fa2_status read_problems(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_probl
 {
     fa2_status st = FA2_OK;
     size_t capacity = 0;
-    bool row = false;
-    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    while (row) {
+    while (fa2i_sql_next(cache, stmt, &st)) {
         fa2_problem *grown = fa2i_room_for(*ret_problems, *ret_count + 1, &capacity, sizeof *grown);
         if (grown == NULL)
-            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", *ret_count + 1));
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", *ret_count + 1);
         *ret_problems = grown;
         st = fa2i_columns_read(cache, stmt, 0, &(*ret_problems)[*ret_count]);
         *ret_count += st == FA2_OK; /* a damaged problem does not count */
-        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
-done:
     return st;
 }
 

@@ -104,7 +104,7 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     const char *names[COLUMNS_MAX];
     const char *values[COLUMNS_MAX];
     const int columns = sqlite3_column_count(stmt);
-    bool row = false;
+    fa2_status st = FA2_OK;
     int stop = 0;
 
     if (columns > COLUMNS_MAX)
@@ -114,12 +114,10 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
                          cache->path, columns, (int)COLUMNS_MAX, cache->path);
     for (int i = 0; i < columns; i++)
         names[i] = sqlite3_column_name(stmt, i);
-    fa2_status st = fa2i_sql_step(cache, stmt, &row);
-    while (st == FA2_OK && row && !stop) {
+    while (!stop && fa2i_sql_next(cache, stmt, &st)) {
         for (int i = 0; i < columns; i++)
             values[i] = (const char *)sqlite3_column_text(stmt, i);
         stop = row_fn(user, columns, names, values);
-        st = fa2i_sql_step(cache, stmt, &row);
     }
     return st;
 }
@@ -314,13 +312,11 @@ done:
 /* Prints the rows as elements of an array. *separator tells if elements stand before them. */
 static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const char **separator, FILE *out)
 {
-    bool row = false;
-    fa2_status st = fa2i_sql_step(cache, stmt, &row);
-    while (st == FA2_OK && row) {
+    fa2_status st;
+    while (fa2i_sql_next(cache, stmt, &st)) {
         fputs(*separator, out);
         fa2i_json_print(out, (const char *)sqlite3_column_text(stmt, 0));
         *separator = ",\n";
-        st = fa2i_sql_step(cache, stmt, &row);
     }
     return st;
 }

@@ -125,7 +125,6 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_re
     sqlite3_stmt *stmt = NULL;
     fa2i_refutation *list = NULL;
     size_t count = 0, capacity = 0;
-    bool row = false;
     const fa2i_sql_value values[] = {fa2i_sql_int(other_than)};
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
@@ -134,8 +133,7 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_re
                              " CROSS JOIN kernel k ON k.id = v.kernel LEFT JOIN device d ON d.id = v.device "
                              "WHERE v.outcome <> 'ok' AND v.device <> ? AND length(k.key) = 32 ORDER BY v.device, k.id",
                              FA2I_SQL_VALUES(values), &stmt));
-    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    while (row) {
+    while (fa2i_sql_next(cache, stmt, &st)) {
         fa2i_refutation *one = next_refutation(&list, count, &capacity);
         if (one == NULL)
             FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
@@ -144,7 +142,6 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_re
         fa2i_sql_column_text(stmt, 2, one->device, sizeof one->device);
         fa2i_sql_column_text(stmt, 3, one->detail, sizeof one->detail);
         count++;
-        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
 done:
     sqlite3_finalize(stmt);
@@ -377,7 +374,6 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
     fa2i_choice *choices = NULL;
     size_t count = 0;
     size_t capacity = 0;
-    bool row = false;
     misfits unfit = {.count = 0};
     char class_key[FA2I_CLASS_CHARS];
 
@@ -385,8 +381,7 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
     const fa2i_sql_value values[] = {fa2i_sql_int(arch), fa2i_sql_text(class_key)};
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_prepare(cache, choices_sql, FA2I_SQL_VALUES(values), &stmt));
-    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    while (row) {
+    while (fa2i_sql_next(cache, stmt, &st)) {
         FA2_TRY(grow(&choices, count, &capacity));
         choices[count] = (fa2i_choice){.arch = arch};
         const fit how = read_choice(cache, stmt, class_key, abi, &choices[count]);
@@ -394,7 +389,6 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
             add_misfit(&unfit, &choices[count], how);
         if (how < OTHER_PROBLEM)
             choices[count++].fault = faults[how];
-        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
 done:
     sqlite3_finalize(stmt);

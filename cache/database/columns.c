@@ -34,7 +34,8 @@ void fa2i_columns_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_FIE
     }
 }
 
-bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value)
+/* Read a field from a value. Returns false if the type is wrong or the field cannot have this value. */
+static bool parse_value(int field, sqlite3_value *value, int32_t *ret_value)
 {
     const int type = sqlite3_value_type(value);
     const int64_t number = sqlite3_value_int64(value);
@@ -49,7 +50,7 @@ fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int fi
     fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         int32_t value = 0;
-        if (!fa2i_columns_parse(field, sqlite3_column_value(stmt, first + field), &value)) {
+        if (!parse_value(field, sqlite3_column_value(stmt, first + field), &value)) {
             const char *text = (const char *)sqlite3_column_text(stmt, first + field);
             return fa2i_fail(FA2_E_DATABASE, "%s: holds a problem whose %s is '%s'", cache->path,
                              fa2i_fields[field].name, text != NULL ? text : "");
@@ -68,7 +69,7 @@ static bool read_values(sqlite3_value **values, fa2_problem *ret_problem)
     fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         int32_t value = 0;
-        if (!fa2i_columns_parse(field, values[field], &value)) {
+        if (!parse_value(field, values[field], &value)) {
             fa2i_fail(FA2_E_INVALID, "%s is none of its values", fa2i_fields[field].name);
             return false;
         }
@@ -170,9 +171,9 @@ static fa2_status add_column(const fa2i_cache *cache, const char *name, columns 
         return FA2_OK;
     if (field < 0)
         return fa2i_fail(FA2_E_DATABASE,
-                         "%s: its problems have the column '%s', which this fa2 does not know; use "
-                         "the newer fa2 that wrote it, or name another database with --db or FA2_DB",
-                         cache->path, name);
+                         "%s: its problems have the column '%s', which this fa2 does not know; use the newer fa2 that "
+                         "wrote it, or name another database with %s",
+                         cache->path, name, fa2i_naming());
     found->fields[found->count++] = field;
     return FA2_OK;
 }
@@ -182,15 +183,12 @@ static fa2_status read_columns(fa2i_cache *cache, columns *ret_columns)
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     columns found = {.count = 0};
-    bool row = false;
 
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT name FROM pragma_table_info('problem') ORDER BY cid", NULL, 0, &stmt));
-    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    while (row) {
+    while (fa2i_sql_next(cache, stmt, &st))
         FA2_TRY(add_column(cache, (const char *)sqlite3_column_text(stmt, 0), &found));
-        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    }
-    *ret_columns = found;
+    if (st == FA2_OK)
+        *ret_columns = found;
 done:
     sqlite3_finalize(stmt);
     return st;

@@ -22,9 +22,6 @@ extern const char *const fa2i_columns_fields;
 /* Set one value for each field, to bind in the order of problem.def. The problem must be valid. */
 void fa2i_columns_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_FIELD_COUNT]);
 
-/* Read a field from a value. Returns false if the type is wrong or the field cannot have this value. */
-bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value);
-
 /* Read the problem from the columns from `first` on, in the order of problem.def. FA2_E_DATABASE: they are no problem
  * of this fa2; *ret_problem is then untouched. */
 fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first, fa2_problem *ret_problem);

@@ -195,8 +195,8 @@ static fa2_status open_copy(fa2i_cache *cache, const char *resolved)
     if (journal)
         FA2_TRY(fa2i_fail(FA2_E_DATABASE,
                           "%s: a writer was stopped half-way, and others can write its folder: move the file, with "
-                          "what is called like it, into a folder of your own, and name it with --db or FA2_DB",
-                          cache->path));
+                          "what is called like it, into a folder of your own, and name it with %s",
+                          cache->path, fa2i_naming()));
     FA2_TRY(fa2i_trust_read(cache->path, resolved, &data, &bytes));
     FA2_TRY(open_bytes(cache, data, bytes, SQLITE_DESERIALIZE_READONLY));
     FA2_TRY(check_to_read(cache));

@@ -36,8 +36,8 @@ fa2_status fa2i_cache_default_path(char **ret_path)
     else if (home != NULL)
         fa2i_text_add(&path, "%s/.cache/fa2/fa2.db", home);
     else
-        return fa2i_fail(FA2_E_DATABASE, "none of FA2_DB, XDG_CACHE_HOME and HOME is set: "
-                                         "name the database with --db or FA2_DB");
+        return fa2i_fail(FA2_E_DATABASE, "none of FA2_DB, XDG_CACHE_HOME and HOME is set: name the database with %s",
+                         fa2i_naming());
     return fa2i_text_take(&path, ret_path);
 }
 
@@ -66,16 +66,15 @@ static fa2_status cannot_create(const char *name, const char *path, int cause)
 {
     if (cause == EROFS)
         return fa2i_fail(FA2_E_DATABASE,
-                         "%s: cannot create %s on a read-only file system; name a database "
-                         "elsewhere with --db or FA2_DB",
-                         name, path);
+                         "%s: cannot create %s on a read-only file system; name a database elsewhere with %s", name,
+                         path, fa2i_naming());
     if (cause == ENOSPC || cause == EDQUOT)
-        return fa2i_fail(FA2_E_DATABASE,
-                         "%s: cannot create %s, the disk is full; make room there, or name a "
-                         "database elsewhere with --db or FA2_DB",
-                         name, path);
-    return fa2i_fail(FA2_E_DATABASE, "%s: cannot create %s (%s); name another database with --db or FA2_DB", name, path,
-                     strerror(cause));
+        return fa2i_fail(
+            FA2_E_DATABASE,
+            "%s: cannot create %s, the disk is full; make room there, or name a database elsewhere with %s", name, path,
+            fa2i_naming());
+    return fa2i_fail(FA2_E_DATABASE, "%s: cannot create %s (%s); name another database with %s", name, path,
+                     strerror(cause), fa2i_naming());
 }
 
 /* May a missing folder be created? cause: errno of its stat. A mistyped path is not created, and neither is the home of
@@ -84,10 +83,9 @@ static fa2_status check_folder(const char *name, const char *folder, int cause)
 {
     if (cause == ENOENT && !is_below(folder, "HOME") && !is_below(folder, "XDG_CACHE_HOME"))
         return fa2i_fail(FA2_E_DATABASE,
-                         "%s: there is no folder %s, and only those below an existing $HOME or "
-                         "$XDG_CACHE_HOME are made; make it, or name another database with --db "
-                         "or FA2_DB",
-                         name, folder);
+                         "%s: there is no folder %s, and only those below an existing $HOME or $XDG_CACHE_HOME are "
+                         "made; make it, or name another database with %s",
+                         name, folder, fa2i_naming());
     return FA2_OK;
 }
 
@@ -224,15 +222,15 @@ static fa2_status no_such_database(const char *path)
     const ssize_t bytes =
         lstat(path, &info) == 0 && S_ISLNK(info.st_mode) ? readlink(path, target, sizeof target - 1) : -1;
     if (bytes < 0)
-        return fa2i_fail(FA2_E_NOT_FOUND,
-                         "%s: there is no such database; fa2-tune makes it when it tunes or "
-                         "builds, and --db or FA2_DB names another",
-                         path);
+        return fa2i_fail(
+            FA2_E_NOT_FOUND,
+            "%s: there is no such database; fa2-tune makes it when it tunes or builds, and %s names another", path,
+            fa2i_naming());
     target[bytes] = '\0';
     return fa2i_fail(FA2_E_NOT_FOUND,
-                     "%s: is a symbolic link to %s, which is not there; make that, remove the link, "
-                     "or name another database with --db or FA2_DB",
-                     path, target);
+                     "%s: is a symbolic link to %s, which is not there; make that, remove the link, or name another "
+                     "database with %s",
+                     path, target, fa2i_naming());
 }
 
 fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info)
@@ -293,18 +291,15 @@ static fa2_status not_writable(const char *name, const char *what, const char *p
     struct stat info;
     if (cause == EROFS)
         return fa2i_fail(FA2_E_DATABASE,
-                         "%s: is on a read-only file system; copy it to another, and name the copy "
-                         "with --db or FA2_DB",
-                         name);
+                         "%s: is on a read-only file system; copy it to another, and name the copy with %s", name,
+                         fa2i_naming());
     if (stat(path, &info) == 0 && !fa2i_trust_may_chmod(&info))
-        return fa2i_fail(FA2_E_DATABASE,
-                         "%s: %s is not writable for you, and belongs to user %lu; copy the "
-                         "database, and name the copy with --db or FA2_DB",
-                         name, what, (unsigned long)info.st_uid);
-    return fa2i_fail(FA2_E_DATABASE,
-                     "%s: %s is not writable (%s); chmod u+w '%s', or name another database with "
-                     "--db or FA2_DB",
-                     name, what, strerror(cause), path);
+        return fa2i_fail(
+            FA2_E_DATABASE,
+            "%s: %s is not writable for you, and belongs to user %lu; copy the database, and name the copy with %s",
+            name, what, (unsigned long)info.st_uid, fa2i_naming());
+    return fa2i_fail(FA2_E_DATABASE, "%s: %s is not writable (%s); chmod u+w '%s', or name another database with %s",
+                     name, what, strerror(cause), path, fa2i_naming());
 }
 
 fa2_status fa2i_path_check_writable(const char *name, const char *resolved)

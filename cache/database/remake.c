@@ -341,22 +341,21 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
 static fa2_status make_copy_texts(fa2i_cache *fresh, const char *table, fa2i_text *select, fa2i_text *insert)
 {
     fa2_status st;
-    bool row = false;
     sqlite3_stmt *stmt = NULL;
     fa2i_text marks = {0};
     const fa2i_sql_value values[] = {fa2i_sql_text(table)};
 
     FA2_TRY(fa2i_sql_prepare(fresh, "SELECT name FROM pragma_table_info(?)", FA2I_SQL_VALUES(values), &stmt));
-    FA2_TRY(fa2i_sql_step(fresh, stmt, &row));
     fa2i_text_add(insert, "INSERT OR IGNORE INTO %s (", table);
-    for (const char *separator = ""; row; separator = ", ") {
+    for (const char *separator = ""; fa2i_sql_next(fresh, stmt, &st); separator = ", ") {
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
         fa2i_text_add(select, "%s", separator[0] == '\0' ? "SELECT " : separator);
         fa2i_rules_add_mended(select, table, name);
         fa2i_text_add(insert, "%s%s", separator, name);
         fa2i_text_add(&marks, "%s?", separator);
-        FA2_TRY(fa2i_sql_step(fresh, stmt, &row));
     }
+    if (st != FA2_OK)
+        goto done;
     fa2i_text_add(select, " FROM %s t NOT INDEXED", table);
     fa2i_text_add(insert, ") VALUES (%s)", marks.data);
     if (select->failed || insert->failed || marks.failed)

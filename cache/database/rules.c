@@ -35,7 +35,7 @@ const fa2i_rule *fa2i_rule_of(const char *table, const char *column)
 
 /* ---- values ---- */
 
-bool fa2i_rule_takes_int(const fa2i_rule *rule, int64_t value)
+static bool takes_int(const fa2i_rule *rule, int64_t value)
 {
     return rule->kind == FA2I_RULE_ID || (rule->kind == FA2I_RULE_INT && value >= rule->least && value <= rule->most);
 }
@@ -227,7 +227,7 @@ bool fa2i_card_is_sound(const fa2i_card *card)
                    {"clock_khz", card->clock_khz},
                    {"bandwidth_bytes", card->bandwidth_bytes}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        if (!fa2i_rule_takes_int(fa2i_rule_of("device", numbers[i].column), numbers[i].value))
+        if (!takes_int(fa2i_rule_of("device", numbers[i].column), numbers[i].value))
             return false;
     }
     return true;
@@ -239,7 +239,7 @@ static bool takes(const fa2i_rule *rule, sqlite3_value *value)
 {
     switch (sqlite3_value_type(value)) {
     case SQLITE_INTEGER:
-        return fa2i_rule_takes_int(rule, sqlite3_value_int64(value));
+        return takes_int(rule, sqlite3_value_int64(value));
     case SQLITE_FLOAT:
         return fa2i_rule_takes_real(rule, sqlite3_value_double(value));
     case SQLITE_BLOB:

@@ -41,7 +41,6 @@ typedef struct fa2i_rule {
 /* Returns the rule for a column, which must have one. */
 const fa2i_rule *fa2i_rule_of(const char *table, const char *column);
 
-bool fa2i_rule_takes_int(const fa2i_rule *rule, int64_t value);
 bool fa2i_rule_takes_real(const fa2i_rule *rule, double value);
 bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes);
 

@@ -32,8 +32,8 @@ static fa2_status refuse_version(const fa2i_cache *cache, int64_t version)
     if (version > SCHEMA_VERSION)
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: has schema version %lld, this fa2 reads version %d; use the newer fa2 that wrote it, or "
-                         "name another with --db or FA2_DB",
-                         cache->path, (long long)version, SCHEMA_VERSION);
+                         "name another with %s",
+                         cache->path, (long long)version, SCHEMA_VERSION, fa2i_naming());
     return fa2i_fail(FA2_E_DATABASE,
                      "%s: has schema version %lld, this fa2 reads version %d; move it away and tune again, or export "
                      "it with the older fa2 that wrote it, and import that",
@@ -53,10 +53,8 @@ static fa2_status version_of(fa2i_cache *cache, bool *ret_made)
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version));
     FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects));
     if (id != FA2I_APPLICATION_ID && (id != 0 || version != 0 || objects != 0)) {
-        st = fa2i_fail(FA2_E_DATABASE,
-                       "%s: is an SQLite database, but not one of fa2; name another with --db or "
-                       "FA2_DB",
-                       cache->path);
+        st = fa2i_fail(FA2_E_DATABASE, "%s: is an SQLite database, but not one of fa2; name another with %s",
+                       cache->path, fa2i_naming());
         goto done;
     }
     if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0) {
@@ -93,9 +91,8 @@ static bool has_rows(fa2i_cache *cache)
 
 static fa2_status empty_file(const fa2i_cache *cache)
 {
-    return fa2i_fail(FA2_E_NOT_FOUND,
-                     "%s: is an empty file, into which nothing was tuned yet; --db or FA2_DB names another",
-                     cache->path);
+    return fa2i_fail(FA2_E_NOT_FOUND, "%s: is an empty file, into which nothing was tuned yet; %s names another",
+                     cache->path, fa2i_naming());
 }
 
 /* Makes the tables, and the columns of the fields that came later. Call it under the write lock. */
@@ -232,22 +229,19 @@ static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *r
     static const fa2i_sql_value none[3];
     fa2_status st;
     sqlite3_stmt *stmt = NULL, *count = NULL;
-    bool row = false;
     part found = {.type = ""};
     int64_t same = 1;
 
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
                              none, 3, &count));
     FA2_TRY(fa2i_sql_prepare(reference, parts, NULL, 0, &stmt));
-    FA2_TRY(fa2i_sql_step(reference, stmt, &row));
-    while (row && same > 0) {
+    while (same > 0 && fa2i_sql_next(reference, stmt, &st)) {
         fa2i_sql_column_text(stmt, 0, found.type, sizeof found.type);
         fa2i_sql_column_text(stmt, 1, found.name, sizeof found.name);
         const fa2i_sql_value values[] = {fa2i_sql_text(found.type), fa2i_sql_text(found.name),
                                          fa2i_sql_text((const char *)sqlite3_column_text(stmt, 2))};
         FA2_TRY(fa2i_sql_again(cache, count, FA2I_SQL_VALUES(values)));
         same = sqlite3_column_int64(count, 0);
-        FA2_TRY(fa2i_sql_step(reference, stmt, &row));
     }
     *ret_changed = same > 0 ? (part){.type = ""} : found;
 done:
@@ -340,14 +334,13 @@ static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *s
     static const fa2i_sql_value none[1];
     fa2_status st;
     sqlite3_stmt *table = NULL, *ours = NULL, *theirs = NULL;
-    bool row = false, lacks = false;
+    bool lacks = false;
     char name[64];
 
     FA2_TRY(fa2i_sql_prepare(cache, columns_sql, none, 1, &ours));
     FA2_TRY(fa2i_sql_prepare(reference, columns_sql, none, 1, &theirs));
     FA2_TRY(fa2i_sql_prepare(reference, tables_sql, NULL, 0, &table));
-    FA2_TRY(fa2i_sql_step(reference, table, &row));
-    while (row && !lacks) {
+    while (!lacks && fa2i_sql_next(reference, table, &st)) {
         const char *of = (const char *)sqlite3_column_text(table, 0);
         const fa2i_sql_value values[] = {fa2i_sql_text(of)};
         FA2_TRY(fa2i_sql_again(cache, ours, FA2I_SQL_VALUES(values)));
@@ -359,7 +352,6 @@ static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *s
                      "its table '%s' lacks the column '%s'; put a copy in its place, or move it "
                      "away and tune again",
                      of, name);
-        FA2_TRY(fa2i_sql_step(reference, table, &row));
     }
 done:
     sqlite3_finalize(table);

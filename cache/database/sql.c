@@ -30,8 +30,8 @@ static const char *advice(int code)
         {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check --db FILE` "
                                    "restores the last good state"},
         {SQLITE_READONLY_DBMOVED, moved},
-        {SQLITE_READONLY, ": make the file and its folder writable, or name another with --db or FA2_DB"},
-        {SQLITE_NOTADB, ": move the file away, or name another with --db or FA2_DB; if it was one of fa2's, "
+        {SQLITE_READONLY, ": make the file and its folder writable, or name another database"},
+        {SQLITE_NOTADB, ": move the file away, or name another database; if it was one of fa2's, "
                         "`fa2-tune gc --db FILE` mends it"},
         {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc --db FILE` makes it anew from what can be read"},
         {SQLITE_ERROR, ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
@@ -95,6 +95,13 @@ fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row)
         return fa2i_sql_fail(cache, code);
     *ret_row = code == SQLITE_ROW;
     return FA2_OK;
+}
+
+bool fa2i_sql_next(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_status *ret_status)
+{
+    bool row = false;
+    *ret_status = fa2i_sql_step(cache, stmt, &row);
+    return *ret_status == FA2_OK && row;
 }
 
 fa2_status fa2i_sql_again(fa2i_cache *cache, sqlite3_stmt *stmt, const fa2i_sql_value *values, size_t count)

@@ -124,13 +124,10 @@ static fa2_status visit_all(fa2i_cache *cache, visit_fn visit, void *user)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
-    bool row = false, end = false;
+    bool end = false;
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL", NULL, 0, &stmt));
-    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    while (row && !end) {
+    while (!end && fa2i_sql_next(cache, stmt, &st))
         FA2_TRY(visit_row(cache, stmt, visit, user, &end));
-        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    }
 done:
     sqlite3_finalize(stmt);
     return st;

@@ -33,19 +33,18 @@ bool fa2i_trust_may_chmod(const struct stat *info)
 fa2_status fa2i_trust_file(const char *name, const char *file, const struct stat *info)
 {
     if (!S_ISREG(info->st_mode))
-        return fa2i_fail(FA2_E_DATABASE, "%s: is %s, not a file; name another database with --db or FA2_DB", name,
-                         S_ISDIR(info->st_mode) ? "a folder" : "a device, pipe or socket");
+        return fa2i_fail(FA2_E_DATABASE, "%s: is %s, not a file; name another database with %s", name,
+                         S_ISDIR(info->st_mode) ? "a folder" : "a device, pipe or socket", fa2i_naming());
     if (info->st_uid != geteuid() && info->st_uid != 0)
-        return fa2i_fail(FA2_E_DATABASE,
-                         "%s: %s belongs to user %lu, and kernels in it would run as yours; "
-                         "copy it, or name another with --db or FA2_DB",
-                         name, file, (unsigned long)info->st_uid);
+        return fa2i_fail(
+            FA2_E_DATABASE,
+            "%s: %s belongs to user %lu, and kernels in it would run as yours; copy it, or name another with %s", name,
+            file, (unsigned long)info->st_uid, fa2i_naming());
     if ((info->st_mode & OTHERS_WRITE) != 0 && !fa2i_trust_may_chmod(info))
         return fa2i_fail(FA2_E_DATABASE,
-                         "%s: others can write %s, and kernels in it would run as yours; it belongs "
-                         "to user %lu: if you trust its contents, copy it, and name the copy with "
-                         "--db or FA2_DB",
-                         name, file, (unsigned long)info->st_uid);
+                         "%s: others can write %s, and kernels in it would run as yours; it belongs to user %lu: if "
+                         "you trust its contents, copy it, and name the copy with %s",
+                         name, file, (unsigned long)info->st_uid, fa2i_naming());
     if ((info->st_mode & OTHERS_WRITE) != 0)
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: others can write %s, and kernels in it would run as yours; if you "
@@ -93,8 +92,8 @@ static fa2_status read_opened(const char *name, const char *resolved, int file, 
     if ((long long)info.st_size > most)
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: has %lld bytes, and of a file in a folder that others can write at most %lld are read; "
-                         "copy it into a folder of your own, and name the copy with --db or FA2_DB",
-                         name, (long long)info.st_size, most);
+                         "copy it into a folder of your own, and name the copy with %s",
+                         name, (long long)info.st_size, most, fa2i_naming());
     unsigned char *data = sqlite3_malloc64((sqlite3_uint64)info.st_size + 1);
     if (data == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a copy of the database");
@@ -163,12 +162,11 @@ static fa2_status refuse(const char *name, const char *folder, const struct stat
     fa2i_text_add(&text, " could %s, which chooses the code that runs as yours; ", what);
     if (may_chmod)
         fa2i_text_add(&text, "chmod go-w '%s', ", folder);
-    const fa2_status st = text.failed
-                              ? fa2i_fail(FA2_E_MEMORY, "out of memory")
-                              : fa2i_fail(FA2_E_DATABASE,
-                                          "%s: %sname a database in a folder of your own with --db or FA2_DB, or "
-                                          "only read this one",
-                                          name, text.data);
+    const fa2_status st =
+        text.failed
+            ? fa2i_fail(FA2_E_MEMORY, "out of memory")
+            : fa2i_fail(FA2_E_DATABASE, "%s: %sname a database in a folder of your own with %s, or only read this one",
+                        name, text.data, fa2i_naming());
     fa2i_text_done(&text);
     return st;
 }

@@ -52,14 +52,10 @@ fa2_status fa2i_code_export(fa2i_cache *cache, fa2i_line_fn line, void *user, si
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
-    bool row = false;
 
     *ret_lines = *ret_kernels = 0;
     FA2_TRY(fa2i_sql_prepare(cache, code_sql, NULL, 0, &stmt));
-    for (;;) {
-        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-        if (!row)
-            break;
+    while (fa2i_sql_next(cache, stmt, &st)) {
         const uint8_t *key = sqlite3_column_blob(stmt, 0), *seal = sqlite3_column_blob(stmt, 1);
         const uint8_t *code = sqlite3_column_blob(stmt, 2);
         const size_t bytes = (size_t)sqlite3_column_bytes(stmt, 2);

@@ -134,14 +134,10 @@ static fa2_status write_rows(fa2i_cache *cache, const char *sql, output *out)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
-    bool row = false;
 
     FA2_TRY(fa2i_sql_prepare(cache, sql, NULL, 0, &stmt));
-    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    for (; row; out->rows++) {
+    for (; fa2i_sql_next(cache, stmt, &st); out->rows++)
         FA2_TRY(write_line(out, (const char *)sqlite3_column_text(stmt, 0)));
-        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    }
 done:
     sqlite3_finalize(stmt);
     return st;

@@ -23,7 +23,7 @@ return families.new({
 
    recipe = function()
       return {
-         op = "forward", abi = 2, rows = rows, keys = 64, workspace = "scores",
+         op = "forward", rows = rows, keys = 64, workspace = "scores",
          steps = {
             step("naive_scores", "prepare", 256, "row_tiles"),
             step("naive_softmax", "prepare", 32 * softmax_rows, "rows/" .. softmax_rows),

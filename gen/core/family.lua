@@ -13,7 +13,7 @@
 --                             only reason is that the variant would spill
 --   suits(v, problem, arch)   true, or nil and why a variant is not worth trying on a problem
 --   cost(v, problem, arch, registers)   us by the model. registers: as the compiler reports them, or 0
---   recipe(v)                 a table as recipe.lua takes it
+--   recipe(v)                 a table as recipe.lua takes it. abi: nil, unless it is not the operation's
 --   names(v)                  what its templates see besides the axes
 -- M.new adds the methods below. v: a variant as variant.lua parses it. problem: as in init.lua. arch: as in arch.lua.
 local axes_of = require("core.axes")
@@ -168,7 +168,9 @@ end
 -- asked for again and again.
 function methods.launch(self, v)
    if not v.recipe then
-      v.recipe, v.kind = recipe_text.format(self.recipe(v)), axes_of.kind(self.axes, v)
+      local recipe = self.recipe(v)
+      recipe.abi = recipe.abi or host.abi(self.op, variant_text.format(v, self.axes))
+      v.recipe, v.kind = recipe_text.format(recipe), axes_of.kind(self.axes, v)
       v.kind.op = self.op
    end
    return v.recipe, v.kind

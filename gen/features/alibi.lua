@@ -3,10 +3,12 @@ local M = {}
 
 M.axis = {name = "alibi", field = "alibi", values = {0, 1}, feature = true}
 
+M.adds = true
+
 -- Returns the fp32 instructions that it adds for each score: about one if all keys are on one side of the query, else
--- two. After a softcap it is one more.
+-- two.
 function M.fp32_per_score(v)
-   return (v.causal == 1 and 1.2 or 2) + v.softcap
+   return v.causal == 1 and 1.2 or 2
 end
 
 -- Registers: slope and position of a row, for each row tile, and the position of the tile of keys.

@@ -19,12 +19,14 @@ end
 -- Rows of a block of the clear step, which fills the gradient with zeros. Each row has a warp.
 M.clear_rows = 8
 
+M.adds = true
+
 -- Returns the fp32 instructions for each score. A score takes a conversion and a multiplication, or a selection, and a
--- share of a load and its address. That is 2.3 if eight neighbouring scores are loaded at once, and 6 if two are. A
--- softcap adds one, and the gradient adds 8. keys: of a tile.
+-- share of a load and its address. That is 2.3 if eight neighbouring scores are loaded at once, and 6 if two are. The
+-- gradient adds 8. keys: of a tile.
 function M.fp32_per_score(v, keys)
    local _, has_gradient = M.type_of(v)
-   return (keys % 32 == 0 and v.dropout == 0 and 2.3 or 6) + v.softcap + (has_gradient and 8 or 0)
+   return (keys % 32 == 0 and v.dropout == 0 and 2.3 or 6) + (has_gradient and 8 or 0)
 end
 
 -- Returns true if the bias is read before the product and added after it.

@@ -1,6 +1,9 @@
--- The features that read arrays besides the tensors, and that all families of an operation may have. A feature has
+-- The features of all families. Families ask this module for axes and costs, and name a feature only where they treat
+-- it otherwise than others. Cap and window are settings of the mainloop. The features in M.all read arrays besides the
+-- tensors, and have
 --   axis                     see core/axes.lua
 --   fp32_per_score(v, keys)  optional: instructions that it adds for each score; keys: of a tile
+--   adds                     optional: true: it adds a term to scores
 --   registers(row_tiles, v)  optional: registers that it keeps alive
 --   own_registers            optional: registers that backward counts by itself (ops/backward_block.lua)
 --   bytes_per_score(v)       optional: bytes that it reads for each score
@@ -17,6 +20,8 @@ local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
 local sinks = require("features.sinks")
+local softcap = require("features.softcap")
+local window = require("features.window")
 
 -- In the order of texts.
 M.all = {
@@ -24,9 +29,12 @@ M.all = {
    append, append.rotary, append.rotary_dim, kv8,
 }
 
+-- The axes that every family has.
+M.everywhere = {softcap.axis, window.axis}
+
 -- Returns the axes of an operation's features.
 function M.axes(op)
-   local axes = {}
+   local axes = table.move(M.everywhere, 1, #M.everywhere, 1, {})
    for _, feature in ipairs(M.all) do
       if op == "forward" or not feature.forward_only then
          axes[#axes + 1] = feature.axis
@@ -35,7 +43,15 @@ function M.axes(op)
    return axes
 end
 
--- The same as {feature, name of its axis, the value without it}, because surveys ask for every variant.
+-- Returns the axes of features on wgmma. added: the types of a bias that the family has.
+function M.wgmma_axes(added)
+   return {
+      softcap.axis, window.axis, alibi.axis, sinks.axis,
+      {name = "bias", field = "bias", values = added, feature = true}, dropout.axis, lengths.packed.axis,
+   }
+end
+
+-- All features as {feature, name of its axis, the value without it}, because surveys ask for every variant.
 local asked = {}
 for i, feature in ipairs(M.all) do
    asked[i] = {feature = feature, name = feature.axis.name, silent = axes_of.silent_value(feature.axis)}
@@ -66,24 +82,47 @@ local function sum(v, of)
    return total
 end
 
+-- A term that is added to capped scores takes one instruction more, because the product cannot begin with it.
 function M.fp32_per_score(v, keys)
    return sum(v, function(feature)
-      return feature.fp32_per_score and feature.fp32_per_score(v, keys) or 0
+      return (feature.fp32_per_score and feature.fp32_per_score(v, keys) or 0) + (feature.adds and v.softcap or 0)
    end)
+end
+
+-- Returns the fp32 instructions that a score takes besides the softmax, and how many times it takes ex2.
+function M.work_per_score(v, keys, op)
+   local fp32 = M.fp32_per_score(v, keys)
+   if v.softcap == 0 then
+      return fp32, 1
+   end
+   local slope = op == "backward" and softcap.slope_per_score or 0
+   return softcap.fp32_per_score + slope + fp32, 1 + softcap.ex2_per_score
+end
+
+-- Returns how many tiles of fp32 backward keeps beside S and dP: the derivative of the cap.
+function M.kept_tiles(v)
+   return v.softcap
+end
+
+-- Returns registers that scores need on wgmma.
+function M.wgmma_registers(v)
+   return M.registers(v, 1) + v.softcap * softcap.wgmma_registers
+end
+
+-- Returns how many features change scores before the softmax.
+function M.modifiers(v)
+   return v.softcap + v.alibi + (v.bias ~= "none" and 1 or 0)
+end
+
+-- Returns whether a block needs to know its head, for arrays that have one entry or plane for each.
+function M.is_by_head(v)
+   return v.sinks == 1 or v.bias ~= "none" or v.dropout == 1
 end
 
 function M.registers(v, row_tiles)
    return sum(v, function(feature)
       return feature.registers and feature.registers(row_tiles, v) or 0
    end)
-end
-
--- Returns what is added to abi: how often the meaning of a variant's features has changed. dropout's mask changed
--- twice. Keys that a numeric bias hides changed once, and rows outside all packed sequences changed once.
--- fa2i_recipe_revision returns the same in C, and gives the reasons (runtime/base/recipe.h). Raise both together;
--- tests/test_variants.c compares them.
-function M.revision(v)
-   return 2 * v.dropout + (v.varlen or 0) + (v.bias ~= "none" and v.bias ~= "bool" and 1 or 0)
 end
 
 function M.bytes_per_score(v)

@@ -7,7 +7,7 @@ M.axis = {name = "softcap", field = "softcap", values = {0, 1}, feature = true}
 M.ex2_per_score = 1
 M.fp32_per_score = 1
 -- Registers that it keeps for all scores, on wgmma.
-M.own_registers = 8
+M.wgmma_registers = 8
 -- fp32 instructions per score in backward besides these: the square, the derivative, and its product with P.
 M.slope_per_score = 2
 

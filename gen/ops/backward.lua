@@ -34,9 +34,6 @@ local window = require("features.window")
 
 local M = {}
 
--- Version of the parameter block, templates/backward/params.def.
-M.abi = 1
-
 local prepare_threads, convert_rows = 256, 32
 
 local function fits(v, path, arch)
@@ -171,7 +168,7 @@ local function recipe_of(name, v)
       steps[#steps + 1] = M.convert_step(name, v, (block.padded(v)))
    end
    return {
-      op = "backward", abi = M.abi + features.revision(v), rows = v.br, keys = v.bc,
+      op = "backward", rows = v.br, keys = v.bc,
       waves = v.split == 1 and cost.waves or nil, splits = v.split == 1 and cost.most_splits or nil,
       workspace = M.adds_dq_in_order(v) and "rows_dq_and_turns" or v.dq == "atomic" and "rows_and_dq"
          or v.dq == "block" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,

@@ -4,8 +4,6 @@ local columns = require("features.columns")
 local features = require("features.list")
 local kinds = require("ops.kinds")
 local partial = require("features.partial")
-local softcap = require("features.softcap")
-local window = require("features.window")
 
 local function divides_keys(v)
    if v.warps % v.qwarps ~= 0 then
@@ -118,7 +116,7 @@ local own_axes = {
 }
 
 local axes = {}
-for _, list in ipairs({kinds.axes(256), {columns.axis, softcap.axis, window.axis}, features.axes("backward"),
+for _, list in ipairs({kinds.axes(256), {columns.axis}, features.axes("backward"),
                        {partial.axis}, own_axes}) do
    table.move(list, 1, #list, #axes + 1, axes)
 end

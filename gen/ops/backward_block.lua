@@ -5,7 +5,6 @@ local columns = require("features.columns")
 local elements = require("core.elements")
 local features = require("features.list")
 local lengths = require("features.lengths")
-local softcap = require("features.softcap")
 
 local M = {}
 
@@ -176,7 +175,7 @@ function M.live_registers(v, path, s)
    s = s or shares(v)
    local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs) + (v.dq == "block" and whole_registers or 0)
       + (v.split == 1 and split_registers or 0)
-   local tiles = 2 + v.softcap -- S^T, dP^T and the derivative of the softcap
+   local tiles = 2 + features.kept_tiles(v) -- S^T, dP^T
    local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
       + features.registers(v, 1) + v.dropout * 4 * s.query_steps + v.varlen * lengths.packed.own_registers
    local dq_parts, dq = 1, 0
@@ -218,10 +217,8 @@ function M.facts(v, path, registers)
    facts.k8 = path.k8
    facts.registers = registers > 0 and registers or math.min(alive + other_registers, 255)
    facts.spilled = math.max(alive - most_alive, 0)
-   facts.ex2_per_score = 1 + v.softcap * softcap.ex2_per_score
+   facts.more_fp32_per_score, facts.ex2_per_score = features.work_per_score(v, v.bc, "backward")
    facts.biased = v.bias ~= "none" and 1 or 0
-   facts.more_fp32_per_score = v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
-      + features.fp32_per_score(v, v.bc)
    v.facts = registers == 0 and facts or v.facts
    return facts
 end

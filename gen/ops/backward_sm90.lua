@@ -324,7 +324,7 @@ local function recipe(v)
    end
    steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
    return {
-      op = "backward", abi = bwd.abi + features.revision(v), rows = v.br, keys = keys, suffix = "a",
+      op = "backward", rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
       heads = v.heads > 0 and v.heads or nil,
       workspace = v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq", columns = sharing * width,

@@ -27,13 +27,9 @@ local lengths = require("features.lengths")
 local paged = require("features.paged")
 local partial = require("features.partial")
 local precision = require("features.precision")
-local softcap = require("features.softcap")
 local window = require("features.window")
 
 local M = {}
-
--- Version of the parameter block (templates/forward/params.def).
-M.abi = 2
 
 -- Pipelines by "kstages,vstages". barriers: per tile. ahead: for each wait of a tile, about how many tile times before
 -- it the loads were issued. (1, 1) loads V during Q K^T, and the next K during P V. If the fill waits for the end of Q
@@ -164,6 +160,7 @@ local function find_facts(v, path, registers)
    -- A thread of a block with more than eight warps has fewer than 255 registers.
    local most = math.min(255, 65536 // (32 * v.warps))
    local may_spill = registers == 0 or registers >= most
+   local fp32, ex2 = features.work_per_score(v, v.bc, "forward")
    return {
       warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, k_pad = k_pad, v_pad = v_pad, parts = v.parts,
       smem_bytes = smem_bytes(v), k8 = path.k8,
@@ -172,10 +169,9 @@ local function find_facts(v, path, registers)
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       int8 = int8.is_on(v),
-      ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
+      ex2_per_score = ex2,
       fp32_per_sum = precision.fp32_per_sum(v),
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc)
-         + (int8.is_on(v) and 1 or 0),
+      more_fp32_per_score = fp32 + (int8.is_on(v) and 1 or 0),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
    }
 end
@@ -238,7 +234,7 @@ end
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds.axes(576), {columns.axis, columns.shared, softcap.axis, window.axis},
+      axes = joined(kinds.axes(576), {columns.axis, columns.shared},
                     features.axes("forward"), precision.axes, {partial.axis, columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
@@ -258,7 +254,7 @@ function M.family(name, scheme, path)
 
       recipe = function(v)
          local recipe = {
-            op = "forward", abi = M.abi + features.revision(v), rows = v.br, keys = v.bc * team_count(v),
+            op = "forward", rows = v.br, keys = v.bc * team_count(v),
             steps = {{
                entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
                blocks = "row_tiles",

@@ -26,7 +26,6 @@ local lengths = require("features.lengths")
 local paths = require("paths.wgmma")
 local plain = require("ops.forward_plain")
 local plain_cost = require("ops.forward_plain_cost")
-local softcap = require("features.softcap")
 local space = require("ops.forward_sm90_axes")
 local window = require("features.window")
 
@@ -193,7 +192,7 @@ local function live_registers(v)
    local staged = bias.is_ahead(v) and bias.registers(1, v) or 0 -- the bias is in shared memory instead
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
    return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read + words_of_masks(v)
-      + features.registers(v, 1) - staged + v.softcap * softcap.own_registers
+      + features.wgmma_registers(v) - staged
 end
 
 -- Returns false if a bias in shared memory leaves too few registers. With D > 208 only persistent blocks have enough;
@@ -227,16 +226,20 @@ end
 
 -- Returns what the cost model needs. v keeps it, because the model is asked about many problems.
 local function facts_of(v)
-   v.facts = v.facts or {
+   if v.facts then
+      return v.facts
+   end
+   local fp32, ex2 = features.work_per_score(v, v.bc, "forward")
+   v.facts = {
       br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1,
       resident = resident(v), own_place = has_own_place(v),
       d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v),
       bytes_per_score = features.bytes_per_score(v),
       staged = bias.is_ahead(v) and 1 or 0, speculates = speculates(v) and 1 or 0,
-      ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc) - v.alibi_mma
+      ex2_per_score = ex2,
+      more_fp32_per_score = fp32 - v.alibi_mma
          + v.dropout * (by_keys - dropout.fp32_per_score(v, v.bc))
-         + (bias.is_ahead(v) and words_cost(v) + v.softcap - bias.fp32_per_score(v, v.bc) or 0),
+         + (bias.is_ahead(v) and words_cost(v) - bias.fp32_per_score(v, v.bc) or 0),
    }
    return v.facts
 end
@@ -307,7 +310,7 @@ local function recipe(v)
       table.insert(steps, 1, before)
    end
    return {
-      op = "forward", abi = fwd.abi + features.revision(v), rows = 64 * v.groups, keys = v.bc,
+      op = "forward", rows = 64 * v.groups, keys = v.bc,
       pack = v.pack == 1 and 1 or nil, suffix = "a",
       maps = string.format("%sk/%d,v/%d%s%s", v.pack == 0 and "q/64," or "", v.bc, v.bc,
                            stores_by_map(v) and ",o/16" or "", bias.is_ahead(v) and ",bias/64" or ""),

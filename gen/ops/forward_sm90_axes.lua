@@ -1,14 +1,9 @@
 -- The tuning space of fwd_sm90: its axes, and which of their values go together. forward_sm90.lua says what they mean.
-local alibi = require("features.alibi")
 local bias = require("features.bias")
-local dropout = require("features.dropout")
+local features = require("features.list")
 local kinds = require("ops.kinds")
-local lengths = require("features.lengths")
 local partial = require("features.partial")
 local precision = require("features.precision")
-local sinks = require("features.sinks")
-local softcap = require("features.softcap")
-local window = require("features.window")
 
 local M = {}
 
@@ -37,7 +32,7 @@ end
 -- Accepts bias_in_accumulator=1 only for a bias in 16 bits, and without anything that must come between product and
 -- bias.
 local function may_begin(v)
-   if v.bias_in_accumulator == 0 or bias.is_ahead(v) and v.softcap == 0 and v.alibi == 0 then
+   if v.bias_in_accumulator == 0 or bias.is_ahead(v) and features.modifiers(v) == 1 then
       return true
    end
    return nil, "scores begin as a bias in 16 bits that nothing comes before"
@@ -46,7 +41,7 @@ end
 -- Accepts alibi_mma=1 (ALiBi as a step of Q K^T) only in two conditions. Each key of a tile without a mask must have
 -- its own number. Nothing may come between product and ALiBi.
 local function may_use_alibi_mma(v)
-   if v.alibi_mma == 0 or v.alibi == 1 and v.causal == 1 and v.softcap == 0 and v.bias == "none" then
+   if v.alibi_mma == 0 or v.alibi == 1 and v.causal == 1 and features.modifiers(v) == 1 then
       return true
    end
    return nil, "a causal ALiBi alone is a product"
@@ -73,18 +68,13 @@ local function may_pack(v)
       return true
    elseif v.persistent > 0 or v.order ~= "heads" then
       return nil, "where rows are packed, there are too few to be ordered"
-   elseif v.sinks == 1 or v.bias ~= "none" or v.dropout == 1 or v.varlen == 1 then
+   elseif features.is_by_head(v) or v.varlen == 1 then
       return nil, "a feature is by head, or sequences are packed"
    end
    return true
 end
 
--- Boolean masks are for the other families, whose warps skip tiles that a mask hides.
-local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16", "fp32"}, feature = true}
-
-M.all = kinds.axes(256)
-for _, axis in ipairs({
-   softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis,
+local own_axes = {
    precision.axes[1], precision.axes[2], partial.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}, when = may_tile},
@@ -95,8 +85,12 @@ for _, axis in ipairs({
    {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
    {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
    {name = "pack", values = {0, 1}, when = may_pack, quiet = true},
-}) do
-   M.all[#M.all + 1] = axis
+}
+
+-- Boolean masks are for the other families, whose warps skip tiles that a mask hides.
+M.all = kinds.axes(256)
+for _, list in ipairs({features.wgmma_axes({"none", "fp16", "bf16", "fp32"}), own_axes}) do
+   table.move(list, 1, #list, #M.all + 1, M.all)
 end
 
 M.selection = {

@@ -8,14 +8,13 @@ local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
 local elements = require("core.elements")
 local families = require("core.family")
-local fwd = require("ops.forward")
+local features = require("features.list")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
 local partial = require("features.partial")
 local paths = require("paths.wgmma")
 local precision = require("features.precision")
-local softcap = require("features.softcap")
 local splitkv = require("ops.forward_splitkv")
 local wgmma = require("ops.forward_sm90")
 local window = require("features.window")
@@ -50,7 +49,7 @@ for _, axis in ipairs({
       end
       return fills_pages(v)
    end},
-   softcap.axis, window.axis, lengths.axis, paged.axis,
+   features.everywhere[1], features.everywhere[2], lengths.axis, paged.axis,
    append.axis, append.rotary.axis, append.rotary_dim.axis, precision.axes[1], precision.axes[2],
    partial.axis, splitkv.waves,
 }) do
@@ -82,7 +81,7 @@ end
 
 local function recipe(v)
    local made = {
-      op = "forward", abi = fwd.abi, rows = rows, keys = keys, suffix = "a",
+      op = "forward", rows = rows, keys = keys, suffix = "a",
       steps = {{
          entry = M.name, role = "main", threads = 128 * (parts + 1), smem = smem_bytes(v), blocks = "row_tiles",
       }},

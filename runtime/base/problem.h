@@ -156,6 +156,9 @@ fa2_status fa2i_field_check(int field, int32_t value);
 /* Checks one field of a problem: 0 if it has no meaning there, else within its limits. */
 fa2_status fa2i_field_check_of(const fa2_problem *problem, int field);
 
+/* Rows of a page of keys, unless problem.page says otherwise. */
+enum { FA2I_PAGE_ROWS = 16 };
+
 /* Sizes are limited so that every kernel can be launched. No tile of forward has fewer rows than this, and none of
  * backward has more. Backward's tiles of keys have at least 16 rows. */
 enum { FA2I_FORWARD_TILE_ROWS = 16, FA2I_BACKWARD_TILE_ROWS = 128 };

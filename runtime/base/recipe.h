@@ -156,8 +156,8 @@ const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
  * - An additive bias: numbers like -1e9, which hide keys, gave NaN.
  * - Packed sequences: rows outside of all sequences were not written, and the workspace had another layout.
  *
- * A revision never falls, so neither an older nor a newer library takes the other's kernels. The generator adds the
- * same number (M.revision in gen/features/list.lua). Raise both together; tests/test_variants.c compares them. */
+ * A revision never falls, so neither an older nor a newer library takes the other's kernels. The text of a variant does
+ * for a class_key, too. */
 int fa2i_recipe_revision(const char *class_key);
 
 /* Returns the word of an operand in recipes. The string is static. */

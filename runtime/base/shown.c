@@ -71,7 +71,7 @@ static void escape(const char *text, size_t left, bool json, char out[ESCAPE_BYT
         snprintf(out, ESCAPE_BYTES, "\\x%02x", (unsigned)(unsigned char)text[0]);
 }
 
-/* ---- sinks ---- */
+/* ---- where shown text goes ---- */
 
 /* A file, a growing text, a buffer that is always NUL-terminated, or nothing. */
 typedef struct sink {

@@ -14,6 +14,7 @@
 #include "runtime/base/status.h"
 
 static _Thread_local char message[FA2I_MESSAGE_BYTES];
+static _Thread_local const char *naming; /* NULL: the usual words */
 
 const char *fa2_status_string(fa2_status status)
 {
@@ -84,4 +85,14 @@ fa2_status fa2i_fail_log(fa2_status status, const char *log, const char *format,
     fa2i_shown_append(text, sizeof text, log, true);
     memcpy(message, text, sizeof message);
     return status;
+}
+
+const char *fa2i_naming(void)
+{
+    return naming != NULL ? naming : "--db or FA2_DB";
+}
+
+void fa2i_naming_set(const char *words)
+{
+    naming = words;
 }

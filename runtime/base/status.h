@@ -32,6 +32,11 @@ fa2_status fa2i_fail_prefix(fa2_status status, const char *format, ...) FA2I_PRI
 /* The same with a log after the message. The log keeps its lines. */
 fa2_status fa2i_fail_log(fa2_status status, const char *log, const char *format, ...) FA2I_PRINTF(3, 4);
 
+/* Returns the option that names a database, for messages that advise to name another one: "--db or FA2_DB". A function
+ * that opens databases with another option sets its words first, and NULL afterwards. Thread-local, like the message. */
+const char *fa2i_naming(void);
+void fa2i_naming_set(const char *words);
+
 /* Evaluates expr. On failure keeps its status in `st` and goes to the clean-up label `done`. */
 #define FA2_TRY(expr)                                                                                                  \
     do {                                                                                                               \

@@ -27,8 +27,8 @@
  * counts in the sum of the softmax and in LSE. It adds nothing to O. A row that sees no key has LSE = sink[h].
  *
  * The algorithm is FlashAttention-2 (Dao, 2023): tiles, online softmax, S never in memory. Products take fp16
- * or bf16 and sum in fp32, unless the problem permits less (fa2_sums, fa2_scores). P is rounded to the input type before
- * the second product. tanh is the hardware's, with a relative error of 2^-11 (PTX ISA, tanh.approx).
+ * or bf16 and sum in fp32, unless the problem permits less (fa2_sums, fa2_scores). P is rounded to the input type
+ * before the second product. tanh is the hardware's, with a relative error of 2^-11 (PTX ISA, tanh.approx).
  *
  * BACKWARD
  *
@@ -73,8 +73,8 @@
  *   - Keys hidden by seqused_k or leftpad, and keys of other packed sequences: safe in K and V, forward and backward.
  *   - Keys hidden by causal, window, prefix or chunk: safe in K in forward. Not safe in V, and not in backward.
  *   - Keys hidden by a boolean mask or a bias of -infinity: not safe.
- *   - With FA2_SCORES_INT8, K hidden by causal or a window is not safe either: rows whose visible keys lie within 128 of
- *     such a key may become NaN.
+ *   - With FA2_SCORES_INT8, K hidden by causal or a window is not safe either: rows whose visible keys lie within 128
+ *     of such a key may become NaN.
  *
  * Where it is not safe, the row may become NaN, as in PyTorch. Write zeros into K and V there. A row that sees NaN is
  * NaN.
@@ -224,8 +224,9 @@ typedef enum fa2_rotary {
  * A kernel need not use it. Without permission no kernel is less exact, whatever the tuner measures.
  *
  * FA2_SUMS_FAST serves cards that multiply faster with fp16 sums: GeForce cards of SM 7.5, 8.6, 8.9 and 12.0. Q K^T and
- * the softmax are summed in fp32 as always. The error of O is at most about twice as large. With fp16, normal data, 2048
- * keys and head_dim 128, the relative error is 5.3e-4 instead of 2.9e-4. With bf16 it does not grow: P is then fp16, too.
+ * the softmax are summed in fp32 as always. The error of O is at most about twice as large. With fp16, normal data,
+ * 2048 keys and head_dim 128, the relative error is 5.3e-4 instead of 2.9e-4. With bf16 it does not grow, because P is
+ * then fp16, too.
  *   - No sum overflows while elements of V are at most 127 in magnitude: 65504 / (128 keys * 4). Larger ones may make O
  *     infinite or NaN in their column.
  *   - Elements of V beyond 65504, which only bf16 has, count as infinite. They make O infinite or NaN in their column.
@@ -243,7 +244,7 @@ typedef enum fa2_scores {
  * - A row of Q has one step, its largest absolute value / 127. A mean key is subtracted from K. Then each group of up
  *   to 32 keys has one step. Numbers are rounded to multiples of these steps.
  * - O differs from exact O by about 1 % of its size on normal numbers, and 3 % if one number in 1000 is ten times as
- *   large. LSE is that of the rounded scores, and differs by less than 0.01 on normal numbers.
+ *   large. LSE belongs to the rounded scores, and differs by less than 0.01 on normal numbers.
  * - Another kernel rounds K before each call. It writes K into the workspace, in half of K's bytes. All times that the
  *   tuner shows include it.
  * - A NaN or an infinity in a row of Q makes that row NaN. In a key it makes the keys of its group NaN.
@@ -271,22 +272,21 @@ typedef enum fa2_kv {
     FA2_KV_FP8 = 2
 } fa2_kv;
 
-/* Partial results: attention over a part of the keys, in fp32, to be merged with those of other parts. So keys may lie
- * on several devices, or come one part after the other. MERGE makes calls one after the other a sum over their keys.
+/* Partial results: attention over a part of the keys, in fp32. Calls with MERGE become one result over all their keys.
+ * So keys may lie on several devices, or come one part after the other.
  *
- * Forward. O is fp32, and normalised by the keys of the call. LSE is that of these keys. WRITE writes both. MERGE reads
- * and writes both: afterwards they are O and LSE over the keys of this call and those before. lse is then not NULL.
- *   - Where LSE was -infinity, O counts as 0, whatever it holds. So LSE = -infinity everywhere begins an empty result.
+ * Forward. O (fp32) and LSE are over the keys of the call. WRITE stores them. MERGE merges them with O and LSE in
+ * memory, so lse is not NULL.
+ *   - LSE = -infinity begins an empty result: O counts as 0 there, whatever it holds.
  *   - Sinks count in each call that has them. Give them to one call.
- *   - Dropout and positions (causal, windows, ALiBi, bias) are those of the call alone, as if its keys were all.
- *   - Results are as exact as those of one call, apart from a rounding of fp32 for each call. They do not depend on the
- *     launch, but on the order of the calls.
+ *   - Dropout and positions (causal, windows, ALiBi, bias) count the keys of the call alone.
+ *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch.
  *
- * Backward. dQ, dK and dV are fp32. WRITE writes them, and MERGE adds to them. O and LSE are those over all keys, so
- * that each call computes its share of the gradients. O and dO are of the problem's dtype. Other gradients (dbias,
- * dsinks) are written as always. dsinks does not depend on the keys of the call: take it from one call.
+ * Backward. dQ, dK and dV are fp32. WRITE stores them, and MERGE adds to them. O, dO and LSE are over all keys. O and
+ * dO are of the problem's dtype. dbias and dsinks are written as always. dsinks does not depend on the keys of a call,
+ * so take it from one call.
  *
- * Strides count elements of fp32. They are multiples of 8, and pointers multiples of 16 bytes, as always. */
+ * Strides count elements of fp32. */
 typedef enum fa2_partial {
     FA2_PARTIAL_NONE = 0,  /* O, or dQ, dK and dV, are of the problem's dtype */
     FA2_PARTIAL_WRITE = 1, /* they are fp32 */
@@ -589,7 +589,7 @@ typedef struct fa2_backward_args {
 /* How much a line of the log matters. No line is an error of a call. */
 typedef enum fa2_log_level {
     FA2_LOG_ERROR = 1,   /* Something is broken: a database that cannot be used, code that cannot be stored. */
-    FA2_LOG_WARNING = 2, /* Calls may be slower than necessary: nothing is tuned, a record or its code is passed over. */
+    FA2_LOG_WARNING = 2, /* Calls may be slower than necessary: nothing is tuned, or a record is passed over. */
     FA2_LOG_INFO = 3,    /* Other events: a database was replaced, a lost kernel was compiled again. */
     FA2_LOG_DEBUG = 4    /* Each problem that is prepared: its kernel, by which rule, after how many microseconds. */
 } fa2_log_level;
@@ -720,7 +720,7 @@ FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropou
 
 /* ---- counters ---- */
 
-/* What a context did since it was created. Calls that a CUDA graph repeats count once, when they are captured. */
+/* Counts of a context since it was created. Calls that a CUDA graph repeats count once, when they are captured. */
 typedef struct fa2_counters {
     size_t struct_bytes; /* sizeof(fa2_counters); the caller sets it, and it is not written */
     /* Calls that were launched, by the rule that chose their kernel (fa2_rule). Tuning helps all but the exact ones. */
@@ -731,7 +731,7 @@ typedef struct fa2_counters {
     uint64_t loaded;       /* kernels whose code came from a database */
     uint64_t compiled;     /* kernels that were compiled */
     uint64_t compile_ns;   /* nanoseconds that compiling took, failures included */
-    uint64_t unstored;     /* compiled kernels that no database keeps: there is none, or it cannot be written */
+    uint64_t unstored;     /* compiled kernels that were not stored: no database, or it cannot be written */
 } fa2_counters;
 
 /* Reads the counters of a context. Takes no lock: other threads may count meanwhile. With FA2_CAPTURE=FILE the counters

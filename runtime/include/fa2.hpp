@@ -23,7 +23,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -71,8 +73,7 @@ using config = sized<fa2_config>;
 using explanation = sized<fa2_explanation>;
 using counters = sized<fa2_counters>;
 
-/* Called for each line of a context's log (fa2_config.log). What it throws is dropped, because it is called through
- * C. */
+/* Called for each line of a context's log (fa2_config.log). Its exceptions are dropped, because C code calls it. */
 using log_function = std::function<void(const char *message)>;
 
 /* Owns a fa2_context. It can be moved, not copied. A context that was moved from may only be destroyed or assigned
@@ -176,13 +177,22 @@ class context
 };
 
 /* Returns which elements a call with this dropout keeps (1) or drops (0): [batch, heads_q, seq_q, seq_k], row-major. It
- * is computed on the CPU, for tests. */
+ * is computed on the CPU, for tests. Throws FA2_E_MEMORY if there is no memory for the mask. */
 inline std::vector<std::uint8_t> dropout_mask(const fa2_problem &asked, const fa2_dropout &dropout)
 {
     std::vector<std::uint8_t> mask;
-    if (asked.batch > 0 && asked.heads_q > 0 && asked.seq_q > 0 && asked.seq_k > 0)
-        mask.resize(std::size_t(asked.batch) * std::size_t(asked.heads_q) * std::size_t(asked.seq_q) *
-                    std::size_t(asked.seq_k));
+    std::size_t elements = 1;
+    for (const std::int32_t size : {asked.batch, asked.heads_q, asked.seq_q, asked.seq_k}) {
+        if (size > 0 && elements > mask.max_size() / std::size_t(size))
+            throw error(FA2_E_MEMORY,
+                        "no memory for a dropout mask of more than " + std::to_string(mask.max_size()) + " bytes");
+        elements *= size > 0 ? std::size_t(size) : 0;
+    }
+    try {
+        mask.resize(elements);
+    } catch (const std::bad_alloc &) {
+        throw error(FA2_E_MEMORY, "no memory for a dropout mask of " + std::to_string(elements) + " bytes");
+    }
     check(fa2_dropout_mask(&asked, &dropout, mask.data()));
     return mask;
 }

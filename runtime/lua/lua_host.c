@@ -15,6 +15,7 @@
 #include "runtime/lua/lua_guard.h"
 #include "runtime/lua/lua_values.h"
 #include "runtime/lua/surveys.h"
+#include "runtime/ops/op.h"
 #include "runtime/ops/splits.h"
 
 /* Keys in the Lua registry. */
@@ -128,6 +129,18 @@ static int host_splits(lua_State *L)
     return 2;
 }
 
+/* host.abi(op, variant): returns the abi of the recipe of a variant, by its text. */
+static int host_abi(lua_State *L)
+{
+    fa2_problem problem = {.struct_bytes = sizeof problem};
+    int32_t op = 0;
+    luaL_argcheck(L, fa2i_field_parse_word(FA2I_FIELD_op, luaL_checkstring(L, 1), &op), 1,
+                  "there is no such operation");
+    fa2i_field_set(&problem, FA2I_FIELD_op, op);
+    lua_pushinteger(L, fa2i_op_of(&problem)->abi + fa2i_recipe_revision(luaL_checkstring(L, 2)));
+    return 1;
+}
+
 /* host.recall(question): the text that any generator of this process with the same scripts kept, or nil. Upvalue 1: the
  * host, or NULL. */
 static int host_recall(lua_State *L)
@@ -161,7 +174,7 @@ static int host_keep(lua_State *L)
 void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host)
 {
     static const luaL_Reg functions[] = {
-        {"splits", host_splits}, {"recall", host_recall}, {"keep", host_keep}, {NULL, NULL}};
+        {"splits", host_splits}, {"abi", host_abi}, {"recall", host_recall}, {"keep", host_keep}, {NULL, NULL}};
     luaL_newlibtable(L, functions);
     lua_pushlightuserdata(L, host);
     luaL_setfuncs(L, functions, 1);

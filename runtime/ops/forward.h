@@ -26,7 +26,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
 /* Returns the rows of a page. */
 static inline int32_t fa2i_forward_page(const fa2_problem *problem)
 {
-    return problem->page > 0 ? problem->page : 16;
+    return problem->page > 0 ? problem->page : FA2I_PAGE_ROWS;
 }
 
 /* Returns whether device memory says how many keys a sequence has. */

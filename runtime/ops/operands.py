@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes what repeats runtime/ops/operands.def in other languages.
 
-operands.py stub IN OUT      Python's stub file: puts the keywords in place of @OPERANDS@
+operands.py stub IN OUT      Python's stub file: puts the keywords of a call in place of @SETTINGS@
 operands.py readme FILE      the table in a README, between the lines that begin and end it
 operands.py check FILE       the same without writing; fails if the table is not up to date
 """
@@ -32,9 +32,17 @@ def read(path=HERE / "operands.def"):
     return lines
 
 
+# The keywords that are no operands, with their types: before and after the operands.
+BEFORE = ("causal: bool = False,", "window: _Window = None,", "softcap: Optional[float] = None,",
+          "scale: Optional[float] = None,", 'layout: _Layout = "bshd",')
+AFTER = ("dropout_p: Optional[float] = 0.0,", "max_seqlen_q: Optional[int] = None,",
+          "max_seqlen_k: Optional[int] = None,", "rotary_interleaved: bool = False,",
+          'sums: Optional[Literal["fp32", "fast"]] = "fp32",', 'scores: Optional[Literal["exact", "int8"]] = "exact",')
+
+
 def stub(template):
     """Returns the stub file: the place's own indent and line width hold for the keywords, too."""
-    words = [f"{line['keyword']}: Any = None," for line in read() if line["keyword"]]
+    words = [*BEFORE, *(f"{line['keyword']}: Any = None," for line in read() if line["keyword"]), *AFTER]
 
     def filled(match):
         rows, indent = [""], match[1]
@@ -44,7 +52,7 @@ def stub(template):
             rows[-1] += (" " if rows[-1] else "") + word
         return "\n".join(indent + row for row in rows)
 
-    return re.sub(r"^( *)@OPERANDS@$", filled, template, flags=re.M)
+    return re.sub(r"^( *)@SETTINGS@$", filled, template, flags=re.M)
 
 
 def table():

@@ -14,17 +14,10 @@
 
 static void say_passed_over(fa2i_log_fn log, void *log_user)
 {
-    static const char of_users[] = "--db or FA2_DB";
     char text[FA2I_MESSAGE_BYTES + 64];
-    const char *why = fa2_last_message(), *advice = strstr(why, of_users);
-    if (log == NULL)
-        return;
-    if (advice == NULL) /* cache/ gives advice about the user's own file */
-        fa2i_shown_write(text, sizeof text, "a system database is passed over: %s", why);
-    else
-        fa2i_shown_write(text, sizeof text, "a system database is passed over: %.*sFA2_SYSTEM_DB%s",
-                         (int)(advice - why), why, advice + strlen(of_users));
-    log(log_user, text);
+    fa2i_shown_write(text, sizeof text, "a system database is passed over: %s", fa2_last_message());
+    if (log != NULL)
+        log(log_user, text);
 }
 
 /* Returns whether a file is open already, under this path or another one. */
@@ -65,8 +58,10 @@ static fa2_status add_files(char *paths, fa2i_log_fn log, void *log_user, fa2i_l
 {
     char *rest = NULL;
     fa2_status st = FA2_OK;
+    fa2i_naming_set("FA2_SYSTEM_DB");
     for (char *path = strtok_r(paths, ":", &rest); st == FA2_OK && path != NULL; path = strtok_r(NULL, ":", &rest))
         st = add_file(path, log, log_user, layers);
+    fa2i_naming_set(NULL);
     return st;
 }
 

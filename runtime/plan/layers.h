@@ -1,14 +1,14 @@
 /*
- * The databases that a planner reads: the user's own one, and below it those of the system, which are never written.
- * What the own database lacks is taken from the first one below that has it. The own one comes first, and what it knows
- * to be wrong is not taken.
+ * The databases that a planner reads: the user's own one, and below it the system's databases, which are never written.
+ * A planner takes from the first database that has it, the own one before all others. It takes no kernel that the own
+ * database knows to be wrong.
  *
  * $FA2_SYSTEM_DB names the system's files, with ':' between them. If it is not set, system.db in the folder of the files
  * that come with fa2 (share.h) is one, if it is there. The rules of trust are the cache's (cache/database/trust.h). A
  * file that cannot be used is logged and passed over. A file is opened once, however often it is named; later changes
  * are not seen.
  *
- * own may be NULL: there is no database of the user. Errors: FA2_E_MEMORY, and those of own. Threads: see planner.h.
+ * own may be NULL: there is no database of the user. Errors: FA2_E_MEMORY, and errors of own. Threads: see planner.h.
  */
 #ifndef FA2I_LAYERS_H
 #define FA2I_LAYERS_H
@@ -21,7 +21,7 @@ enum { FA2I_LAYERS_MAX = 8 };
 typedef struct fa2i_layers {
     fa2i_cache *caches[FA2I_LAYERS_MAX]; /* owned, the first one first */
     size_t count;
-    fa2i_key key; /* changes when a file comes, goes or is replaced; 0: there is none */
+    fa2i_key key; /* changes when a file comes, goes or is replaced; 0: no file */
 } fa2i_layers;
 
 /* Opens the system's databases. share: folder of the files that come with fa2; may be NULL. log may be NULL. On FA2_OK
@@ -33,8 +33,8 @@ void fa2i_layers_close(fa2i_layers *layers); /* zeroed objects are fine */
 fa2_status fa2i_layers_get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
                                   bool with_image, fa2i_kernel *ret_kernel);
 
-/* As fa2i_cache_refutation and fa2i_cache_variant_refutation: what any of them found wrong. What cannot be read counts
- * as nothing. */
+/* As fa2i_cache_refutation and fa2i_cache_variant_refutation: the first fault that any of them found. A database that
+ * cannot be read found none. */
 fa2i_outcome fa2i_layers_refutation(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key);
 fa2i_outcome fa2i_layers_variant_refutation(fa2i_cache *own, const fa2i_layers *below, const char *variant);
 

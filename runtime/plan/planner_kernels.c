@@ -40,7 +40,8 @@ bool fa2i_planner_lacks_compiler(fa2_status st)
     return st == FA2_E_NO_NVRTC || st == FA2_E_FORBIDDEN;
 }
 
-const char *fa2i_planner_why_no_compiler(fa2_status st)
+/* Says in words why nothing can be compiled. */
+static const char *why_no_compiler(fa2_status st)
 {
     return st == FA2_E_FORBIDDEN ? "the context's config forbids compiling" : "there is no NVRTC";
 }
@@ -61,7 +62,7 @@ static fa2_status no_compiler(const fa2i_planner *planner, const fa2_problem *pr
 static fa2_status forbidden(const fa2i_planner *planner, const fa2_problem *problem)
 {
     (void)fa2i_fail(FA2_E_FORBIDDEN, "%s (never_compile); fa2-tune can do it beforehand",
-                    fa2i_planner_why_no_compiler(FA2_E_FORBIDDEN));
+                    why_no_compiler(FA2_E_FORBIDDEN));
     return no_compiler(planner, problem, FA2_E_FORBIDDEN);
 }
 
@@ -366,7 +367,7 @@ static void give_up(fa2i_attempt *attempt, const fa2i_attempt *again, const char
     if (!attempt->lost)
         memcpy(cause, attempt->why, sizeof cause);
     if (fa2i_planner_lacks_compiler(refusal))
-        (void)fa2i_fail(refusal, "%s, and %s%s", cause, fa2i_planner_why_no_compiler(refusal),
+        (void)fa2i_fail(refusal, "%s, and %s%s", cause, why_no_compiler(refusal),
                         refusal == FA2_E_FORBIDDEN ? " it again" : " to compile it again");
     else if (attempt->lost)
         (void)fa2i_fail(refusal, "%s: %s, and cannot be made again: %s", text, cause, again->why);
@@ -526,7 +527,7 @@ fa2_status fa2i_planner_use_twin(fa2i_planner *planner, const fa2i_class *of, co
  * before. */
 static void refuse_uncompiled(const fa2i_planner *planner, const char *text, fa2_status st, fa2i_attempt *attempt)
 {
-    const char *why = fa2i_planner_why_no_compiler(st);
+    const char *why = why_no_compiler(st);
     attempt->refuted = fa2i_layers_variant_refutation(planner->cache, &planner->layers, text);
     if (attempt->refuted != FA2I_OUTCOME_OK)
         (void)fa2i_fail(st, "it failed its verification (%s), and %s", fa2i_outcome_string(attempt->refuted), why);

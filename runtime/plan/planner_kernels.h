@@ -31,9 +31,7 @@ fa2_status fa2i_planner_use_twin(fa2i_planner *planner, const fa2i_class *of, co
  * message names the problem that needed one. */
 fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem);
 
-/* The first returns whether a status means that nothing can be compiled, whatever the kernel. The second says why, in
- * words. */
+/* Returns whether a status means that nothing can be compiled, whatever the kernel. */
 bool fa2i_planner_lacks_compiler(fa2_status st);
-const char *fa2i_planner_why_no_compiler(fa2_status st);
 
 #endif

@@ -145,7 +145,7 @@ void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem);
 /* Sends a sentence to the log, if there is one that wants this level. */
 void fa2i_planner_log(const fa2i_planner *planner, fa2_log_level level, const char *format, ...) FA2I_PRINTF(3, 4);
 
-/* An fa2i_log_fn for what the planner uses: user is the planner. What others log is an error. */
+/* An fa2i_log_fn for the modules that the planner uses: user is the planner. Their lines count as errors. */
 void fa2i_planner_hear(void *user, const char *message);
 
 #endif

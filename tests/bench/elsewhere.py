@@ -12,7 +12,6 @@ time of that kernel here over the time of the problem's winner here. A kernel th
 Minutes; with `--seconds 120` tuning stops then, and what is tuned is judged. `--tuned`: tune nothing, judge what is in
 the database. Needs nothing but Python.
 """
-import argparse
 import concurrent.futures
 import csv
 import json
@@ -84,17 +83,10 @@ def judge(args, name, share, problems, times, best, folder):
 
 
 def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", required=True)
+    parser = untuned.parser_of(__doc__)
+    parser.set_defaults(seeds="1,2")
     parser.add_argument("--share", required=True, help="a folder with a shipped.db of the other card alone")
-    parser.add_argument("--db", required=True, help="the database of this card's random problems")
-    parser.add_argument("--device", type=int, default=0)
-    parser.add_argument("--seeds", default="1,2")
-    parser.add_argument("--count", type=int, default=30, help="problems per seed")
-    parser.add_argument("--jobs", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=0, help="for tuning")
     parser.add_argument("--tuned", action="store_true", help="tune nothing")
-    parser.add_argument("--out", help="CSV of all ratios")
     return parser.parse_args()
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What features cost: fa2 with them, without them, and PyTorch's FlashAttention-2 and FlexAttention with the same.
+"""The cost of features: fa2 with them, without them, and PyTorch's FlashAttention-2 and FlexAttention with the same.
 
 The problems of this script's calls are tuned first: it runs itself under `fa2-tune tune`, which notes what it asks
 for. Then all implementations of a case are timed as CUDA graphs in the same rounds, in random order. Prints and
@@ -47,8 +47,8 @@ def ints(values):
 
 
 class Case:
-    """One line of the table: calls by name, and what is made of their times: that of `of` over that of `over`, or
-    where there is none the share of the tensor rate that `flop` operations in the time of `of` are."""
+    """One line of the table: calls by name, and a quotient of their times. It is the time of `of` over the time of
+    `over`. Without `over` it is the share of the tensor rate that `flop` operations in the time of `of` reach."""
 
     def __init__(self, name, calls, of, over, bound, flop=0):
         self.name, self.calls, self.of, self.over, self.bound, self.flop = name, calls, of, over, bound, flop

@@ -277,21 +277,27 @@ def write_rows(path, trials):
                 writer.writerow([trial.name, *problem, f"{ratio:.4f}", rule, variant])
 
 
-def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description):
+    """Returns a parser with the options that elsewhere.py has, too."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", required=True)
-    parser.add_argument("--db", required=True)
+    parser.add_argument("--db", required=True, help="the database of this card's random problems")
     parser.add_argument("--device", type=int, default=0)
-    parser.add_argument("--arch", help="do not tune: the card that stands for this SM")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--count", type=int, default=30, help="problems per seed")
-    parser.add_argument("--presets", default="paper,seeds,llm")
-    parser.add_argument("--stride", type=int, default=5, help="every n-th problem is the one of a database")
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0, help="for tuning; what is left is for the next call")
+    parser.add_argument("--out", help="CSV of all ratios")
+    return parser
+
+
+def options():
+    parser = parser_of(__doc__)
+    parser.add_argument("--arch", help="do not tune: the card that stands for this SM")
+    parser.add_argument("--presets", default="paper,seeds,llm")
+    parser.add_argument("--stride", type=int, default=5, help="every n-th problem is the one of a database")
     parser.add_argument("--partial", action="store_true", help="judge by what is tuned when the time is over")
     parser.add_argument("--work", help="an empty folder where the smaller databases stay")
-    parser.add_argument("--out", help="CSV of all ratios")
     return parser.parse_args()
 
 

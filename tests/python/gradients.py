@@ -2,13 +2,13 @@
 
     python tests/python/gradients.py [--cases 2400] [--seed 1] [--workers N] [--seconds 900]
 
-Needs a GPU and PyTorch; exits with 77 without. On a card where nothing was compiled yet most of the time goes into some
-500 kernels, which processes compile side by side, as many as there are cores: give FA2_DB a file to keep them.
+Needs a GPU and PyTorch; exits with 77 without. On a card where nothing was compiled yet, compiling about 500 kernels takes
+most of the time. One process per core compiles them. If FA2_DB names a file, they are kept there.
 
-The rule is FlashAttention's own: the error against an fp32 computation is at most twice (gradients: three
-times) that of the same maths in the tensors' own precision, plus 1e-5. Prints the worst quotient of error and bound for
-each result, and exits with 1 if one is above 1 or if the time was too short for all cases. Deterministic cases are run
-twice and compared bit by bit.
+The bound is FlashAttention's own: twice the error of PyTorch's operations in the tensors' own precision, three times for
+gradients, plus 1e-5. Errors are against an fp32 computation. Prints the worst quotient of error and bound for each result.
+Exits with 1 if one is above 1, or if the time was too short for all cases. Deterministic cases run twice and are compared
+bit by bit.
 """
 
 import argparse
@@ -37,7 +37,7 @@ HEADS = ((6, 6), (6, 2), (4, 1))
 SIZES = 4  # for each class
 WAYS = ("attention", "attention, bhsd", "operation", "packed sequences", "kv packed", "qkv packed", "views")
 DROPPED = 44  # of 256
-# What is asked for; a window's bound 0: any. The first two with all dimensions.
+# The features of a case. A window's bound of 0 stands for a random one. The first two kinds have all dimensions.
 KINDS = ({}, {"causal": True}, {"window": (0, 0)}, {"causal": True, "window": (0, -1)}, {"causal": True, "softcap": 5.0},
          {"alibi": True}, {"causal": True, "alibi": True}, {"dropout": True}, {"causal": True, "dropout": True},
          {"causal": True, "alibi": True, "dropout": True}, {"causal": True, "sinks": True},
@@ -47,7 +47,7 @@ Case = collections.namedtuple("Case", "way dtype dim heads heads_kv seq_q seq_k 
 
 
 def shapes(rng):
-    """What kernels are made for: some sizes for each class."""
+    """Yields the shapes of cases: SIZES for each class of kernels."""
     for number, kind in enumerate(KINDS):
         for dim, dtype in itertools.product(DIMS if number < 2 else FEATURED_DIMS, DTYPES):
             for seq_q, seq_k in rng.sample(LENGTHS, SIZES):
@@ -63,7 +63,7 @@ def shapes(rng):
 
 
 def has_packed_gradients(dropout):
-    """Whether the library has gradients of packed sequences."""
+    """Returns whether the library has gradients of packed sequences."""
     try:
         fa2_attn._native.check_differentiable({"heads_q": 1, "seq_q": 1, "head_dim": 8, "varlen": 1, "dropout": int(dropout)})
     except NotImplementedError:
@@ -87,7 +87,7 @@ def sample(count, seed):
 
 
 def key_bytes(plane, i, odd, seed):
-    """Of rows, or pairs of columns, i: their bytes, [..., 16], of which the one at `odd` is odd."""
+    """Returns the bytes [..., 16] of rows, or of pairs of columns, i. The byte at `odd` is made odd."""
     low, four = 0xffffffff, torch.arange(4, device=i.device)
     counter = (i // 32 * 32 + i % 8 * 4)[..., None] + four
     x = [torch.zeros_like(counter), torch.zeros_like(counter), counter, torch.zeros_like(counter) + plane[..., None]]
@@ -103,7 +103,7 @@ def key_bytes(plane, i, odd, seed):
 
 
 def kept(batch, heads, seq_q, seq_k, seed, dropped, device):
-    """What fa2.dropout_mask says, bool [B, H, Sq, Sk], by the device: dropped of 256 are not kept."""
+    """Returns the mask of fa2.dropout_mask, bool [B, H, Sq, Sk], computed on the device. It drops `dropped` of 256."""
     plane, row = torch.meshgrid(*(torch.arange(n, device=device) for n in (batch * heads, seq_q)), indexing="ij")
     pair = torch.arange((seq_k + 1) // 2, device=device)
     of_pairs = key_bytes(torch.full_like(pair, 0xffffffff), pair, 1, seed)
@@ -112,11 +112,11 @@ def kept(batch, heads, seq_q, seq_k, seed, dropped, device):
     return (byte >= dropped).reshape(batch, heads, seq_q, seq_k)
 
 
-# ---- the same maths ----
+# ---- attention with PyTorch's operations ----
 
 
 def hidden(seq_q, seq_k, causal, window, device):
-    """Where a query does not see a key."""
+    """Returns a mask that is True where a query does not see a key."""
     places = torch.arange(seq_q, device=device)[:, None] + seq_k - seq_q
     keys = torch.arange(seq_k, device=device)
     left, right = window or (-1, -1)
@@ -131,7 +131,7 @@ def hidden(seq_q, seq_k, causal, window, device):
 
 
 def extras(case):
-    """Slopes, sinks and the dropout's mask of a case; None for those that it has not."""
+    """Returns slopes, sinks and the dropout's mask of a case; None for each that it does not have."""
     generator = torch.Generator("cuda").manual_seed(case.seed + 1000000)
     slopes = 0.3 * torch.rand((case.batch, case.heads), device="cuda", generator=generator) if case.alibi else None
     sinks = torch.randn(case.heads, device="cuda", generator=generator) if case.sinks else None
@@ -140,7 +140,7 @@ def extras(case):
 
 
 def plain(q, k, v, case, slopes, sinks, mask):
-    """The same maths, in the tensors' own precision."""
+    """Computes attention with PyTorch's operations, in the tensors' own precision."""
     heads = q.shape[2] // k.shape[2]
     q, k, v = q.transpose(1, 2), *(t.transpose(1, 2).repeat_interleave(heads, 1) for t in (k, v))
     scores = q @ k.transpose(-1, -2) * (case.scale or q.shape[-1] ** -0.5)
@@ -166,7 +166,7 @@ def plain(q, k, v, case, slopes, sinks, mask):
 
 
 def lengths_of(case):
-    """(queries, keys) of each sequence of a batch whose longest ones the case names."""
+    """Returns (queries, keys) of each sequence of a batch. The case gives the longest ones."""
     rng = random.Random(case.seed)
     pairs = [(rng.randint(1, case.seq_q), rng.randint(1, case.seq_k)) for _ in range(case.batch - 1)]
     return [(case.seq_q, case.seq_k), *pairs]
@@ -177,7 +177,7 @@ def starts_of(lengths):
 
 
 def plain_packed(q, k, v, case, slopes, sinks, mask):
-    """Sequence by sequence, of [T, H, D]."""
+    """Does the same for packed tensors [T, H, D], sequence by sequence."""
     queries, keys = zip(*lengths_of(case))
     parts = [tensor.split(lengths) for tensor, lengths in ((q, queries), (k, keys), (v, keys))]
     return torch.cat([plain(*(part[None] for part in one), case, None if slopes is None else slopes[b:b + 1], sinks,
@@ -186,7 +186,7 @@ def plain_packed(q, k, v, case, slopes, sinks, mask):
 
 
 def inputs(case):
-    """(leaves, a function of them that gives q, k and v)."""
+    """Returns the leaves, and a function that makes q, k and v of them."""
     generator = torch.Generator("cuda").manual_seed(case.seed)
 
     def make(*shape):
@@ -229,7 +229,7 @@ def with_gradients(out, leaves, d_out):
 
 
 def quotients(case):
-    """By result: error over bound; infinite where the bits of a deterministic case change."""
+    """Returns {result: error over bound}. It is infinite if the bits of a deterministic case change."""
     leaves, split = inputs(case)
     slopes, sinks, mask = extras(case)
     torch.use_deterministic_algorithms(case.deterministic)
@@ -259,7 +259,7 @@ def quotients(case):
 
 
 def class_of(case):
-    """What kernels are compiled for, so far as cases differ in it."""
+    """Returns the fields of a case that decide which kernels are compiled for it."""
     return (str(case.dtype), case.dim, case.causal, case.window is not None, bool(case.softcap), case.alibi, case.dropout,
             case.sinks, case.deterministic, case.way == "packed sequences")
 
@@ -270,12 +270,12 @@ def begin_worker():
 
 
 def found_in(cases):
-    """Of one class: (case, quotients) of each, so that few processes have to find out about a class."""
+    """Returns (case, quotients) for each case of one class. So few processes need the kernels of a class."""
     return [(case, quotients(case)) for case in cases]
 
 
 def all_found(cases, workers, end):
-    """found_in of all, until the time is over."""
+    """Yields (case, quotients) of all cases, until the time is over."""
     classes = {}
     for case in cases:
         classes.setdefault(class_of(case), []).append(case)

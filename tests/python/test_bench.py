@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Dict, NamedTuple
 
 import fa2_attn as fa2
+from fa2_attn.bench import __main__ as command
 from fa2_attn.bench import picture, report, shapes
 
 try:
@@ -211,6 +212,16 @@ class Command(unittest.TestCase):
             status, text = bench(*arguments)
             self.assertEqual(status, 2, text)
             self.assertIn(said, text)
+
+    def test_permissions(self):
+        """Each is an option, and fields and words are those of a problem, in which they have the value 1."""
+        self.assertEqual(command._permitted(command._parser().parse_args([])), {})
+        args = command._parser().parse_args(["--fast-sums", "--int8-scores"])
+        self.assertEqual(command._permitted(args), {"fast sums": ("sums", "fast"), "int8 scores": ("scores", "int8")})
+        for field, word in command._permitted(args).values():
+            problem = {"heads_q": 8, "seq_q": 64, "head_dim": 64, field: word}
+            self.assertIn(f" {field}={word}", fa2._native.problem_text(problem))
+            self.assertEqual(fa2._native.problem_text({**problem, field: 1}), fa2._native.problem_text(problem))
 
     @unittest.skipIf(torch is not None, "PyTorch is installed")
     def test_without_pytorch(self):

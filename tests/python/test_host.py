@@ -44,7 +44,7 @@ class Permissions(OnHost):
                 attend(q, k, v, **wrong)
 
     def test_sdpa(self):
-        """What sdpa asks for, with a gradient, with a mask, and in PyTorch's place."""
+        """The problems of sdpa: with a gradient, with a mask, and in PyTorch's place."""
         q, k, v = randn((2, 2, 20, 16), *2 * [(2, 2, 30, 16)])
         mask = torch.ones(20, 30, dtype=torch.bool)
         asked = []
@@ -78,7 +78,7 @@ class Permissions(OnHost):
 
 class Warm(OnHost):
     def test_problems(self):
-        """What warm asks for: each problem of a model once, in the order of the calls; nothing is launched."""
+        """warm prepares each problem of a model once, in the order of the calls, and launches nothing."""
         from fa2_attn import _recording
 
         class Model(torch.nn.Module):
@@ -296,7 +296,7 @@ class Dropout(OnHost):
         self.assertIsNone(flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)[2])
 
     def test_probabilities_of_packed_sequences(self):
-        """Those of each sequence; and its output comes of them."""
+        """They are each sequence's own, and times v they give the output."""
         lengths_q, lengths_k = (20, 0, 7), (30, 4, 12)
         q, k, v = randn((27, 4, 16), *2 * [(46, 2, 16)])
         starts = [torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32)
@@ -609,7 +609,7 @@ class Empty(OnHost):
 
 
 class Sdpa(OnHost):
-    """What PyTorch's scaled_dot_product_attention takes: outputs and gradients beside it."""
+    """The arguments of PyTorch's scaled_dot_product_attention: outputs and gradients are the same."""
 
     def same(self, *tensors, most=2e-2, **settings):
         wanted = gradients(lambda *t: torch.nn.functional.scaled_dot_product_attention(*t, **settings), *tensors)
@@ -709,7 +709,7 @@ class Sdpa(OnHost):
                         self.assertEqual(str(got.exception), str(wanted.exception))
 
     def test_replaced_in_a_compiled_function(self):
-        """What a kernel would be refused for is seen by the compiler, not only when the graph runs."""
+        """The compiler sees why no kernel serves a call, before the graph runs."""
         def function(*t):
             return torch.nn.functional.scaled_dot_product_attention(*t, is_causal=True)
 
@@ -722,7 +722,7 @@ class Sdpa(OnHost):
                 self.assert_close(got.detach(), function(*3 * [leaf]).detach(), 2e-2)
 
     def test_refusals(self):
-        """What PyTorch refuses, too."""
+        """fa2 refuses what PyTorch refuses."""
         for shapes in (((3, 2, 20, 16), (2, 2, 30, 16), (2, 2, 30, 16)), ((3, 4, 20, 16), (3, 2, 30, 16), (3, 2, 30, 16)),
                        ((16,), (30, 16), (30, 16))):
             with self.assertRaises(Exception):
@@ -733,7 +733,7 @@ class Sdpa(OnHost):
 
 class Operations(OnHost):
     def test_plain_calls_go_the_short_way(self):
-        """Of autograd, whoever made them; with a feature they cannot."""
+        """Every function's plain calls have the short path's node of autograd. Calls with a feature do not."""
         q, kv, qkv = (tensor.requires_grad_() for tensor in randn((1, 12, 2, 16), (1, 12, 2, 2, 16), (1, 12, 3, 2, 16)))
         k, v = kv.unbind(2)
         heads = [tensor.transpose(1, 2) for tensor in (q, k, v)]
@@ -745,7 +745,7 @@ class Operations(OnHost):
         self.assertEqual(type(flash_attn.flash_attn_func(q, k, v, alibi_slopes=slopes).grad_fn).__name__, "_AttentionBackward")
 
     def test_a_default_device_does_not_watch(self):
-        """Of function modes it alone changes nothing here, so that calls are no operations."""
+        """It is the only function mode that changes nothing here, so calls do not become operations."""
         q, k, v = (tensor.requires_grad_() for tensor in randn(*3 * [(1, 12, 2, 16)]))
         seen = []
 

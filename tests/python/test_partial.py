@@ -88,6 +88,23 @@ class Partial(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "dq is float16; a partial result is float32"):
             fa2_attn.attention_backward(half, self.q, self.k, self.v, half, lse, partial="write", dq=half)
 
+    def test_gradients_without_keys(self):
+        """dsinks needs O and LSE alone, but a call without keys runs no kernel: it is refused, never 0."""
+        sinks = ExchangeTensor((4,), "fp32").set([-1.0, 0.0, 1.0, 2.0])
+        out, lse = fa2_attn.attention(self.q, self.k, self.v, sinks=sinks, return_lse=True)
+        none = self.k.part(1, 0, 0), self.v.part(1, 0, 0)
+        with self.assertRaisesRegex(ValueError, "k has no rows: with partial, take dsinks from a call that has keys"):
+            fa2_attn.attention_backward(out, self.q, *none, out, lse, sinks=sinks, dsinks=True, partial="write")
+        dq = fa2_attn.attention_backward(out, self.q, *none, out, lse, sinks=sinks, partial="write")[0]
+        device.synchronize()
+        self.assertEqual(set(dq.get()), {0.0})
+        no_rows = self.q.part(1, 0, 0), out.part(1, 0, 0), lse.part(2, 0, 0)
+        q, no_out, no_lse = no_rows
+        *_, dsinks = fa2_attn.attention_backward(no_out, q, self.k, self.v, no_out, no_lse, sinks=sinks, dsinks=True,
+                                                 partial="write")
+        device.synchronize()
+        self.assertEqual(list(dsinks.get()), [0.0] * 4)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -22,3 +22,11 @@ call() {
     shift
     expect_status "$status" "a call of $*" "$client" "$@"
 }
+
+# sql FILE STATEMENTS
+sql() {
+    python3 -c 'import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("PRAGMA foreign_keys = OFF")
+db.executescript(sys.argv[2])' "$@"
+}

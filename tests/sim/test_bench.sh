@@ -196,6 +196,11 @@ for wrong in 5 -5% 0% x%; do
 done
 run 2 bench --device 0 --against nowhere.json
 has err "nowhere.json: No such file"
+mkfifo pipe
+for other in pipe .; do
+    run 2 bench --device 0 --against $other
+    has err "$other: is no regular file"
+done
 echo few >few.txt
 run 2 bench --device 0 --against few.txt
 has err "few.txt: "

@@ -9,13 +9,6 @@ set -u
 # shellcheck source=tests/sim/few.sh
 . "$(dirname "$0")/few.sh"
 
-# sql FILE STATEMENTS
-sql() {
-    python3 -c 'import sqlite3, sys
-db = sqlite3.connect(sys.argv[1])
-db.execute("PRAGMA foreign_keys = OFF")
-db.executescript(sys.argv[2])' "$@"
-}
 # agree STATUS RULE FROM STATEMENTS: the exit status of both, and the rule of both (or "none"). What explain said is in
 # the file said, and as JSON in json.
 agree() {

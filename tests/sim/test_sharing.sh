@@ -28,7 +28,7 @@ run 1 --device 0 --json -- sh -c "$client 1 2 48 16 1; kill -ABRT \$\$"
 has err "sh was ended by signal 6"
 lacks out "max error"
 has out '"state":"settled"'
-# What it could not call, for want of a kernel, is tuned for it.
+# A call that failed without a kernel is tuned, too.
 run 1 --device 0 --db lacking.db -- env FA2_NVRTC_LIBRARY=/nonexistent "$client" 1 2 48 16 1
 has err "problems: 1 modelled"
 FA2_NVRTC_LIBRARY=/nonexistent run 0 --device 0 --db lacking.db -- "$client" 1 2 48 16 1
@@ -39,7 +39,7 @@ has err "true never used fa2"
 run 1 --device 0 -- false
 has err "false ended with status 1"
 has err "false never used fa2"
-# What was named beside it is tuned all the same.
+# Shapes named beside the program are tuned all the same.
 run 0 --device 0 --shape $shape -- true
 has err "true never used fa2, or one too old to report its calls; what was named beside it counts"
 has err "1 tuned already"
@@ -76,7 +76,7 @@ checks=$((checks + 1))
 run 0 --device 0 --dry-run --db new.db -- "$client" 1 2 48 16 1
 [ ! -e new.db ] || fail "$ran: it made new.db"
 rm before.db path
-# Nor can a program be run in front of a database that cannot be.
+# A program is not run for a database that cannot be made.
 for dry in --dry-run ""; do
     run 1 --device 0 --db /nonexistent/d/x.db $dry -- touch told
     has err "/nonexistent/d/x.db: there is no folder /nonexistent, and only those"
@@ -151,7 +151,7 @@ has out "to compile: 2, to verify: 2, problems to measure: 1; modelled: on such 
 has err "database $FA2_DB, seed"
 checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
-# What many cannot be tuned for is said once.
+# If several problems cannot be tuned, one line says why.
 FA2_SIM_CARD=t4 run 0 --device 0 --shape $shape --shape $shape,dtype=bf16 --shape Hq=2,Sq=40,D=16,dtype=bf16 --dry-run
 has err "2 problems unserved, the first B=1 Hq=2 Hkv=2 Sq=48 Sk=48 D=16 dtype=bf16 causal=0: bf16 needs"
 has out "problems to measure: 1;"
@@ -262,7 +262,7 @@ lacks err "waiting for its end"
 checks=$((checks + 1))
 [ "$(sed -n 's/^problems: \([0-9]*\) modelled.*/\1/p' err | paste -sd+ | bc)" = 4 ] ||
     fail "$ran: the problems were not shared"
-# A tuner that is killed is nobody's hindrance.
+# A tuner that was killed does not stop the next one.
 rm -f fa2.db
 # shellcheck disable=SC2086
 FA2_SIM_FAULT=hang=1 "$tune" --device 0 $shapes >1.out 2>1.err &

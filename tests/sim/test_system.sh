@@ -9,13 +9,6 @@ set -u
 # shellcheck source=tests/sim/few.sh
 . "$(dirname "$0")/few.sh"
 
-# sql FILE STATEMENTS
-sql() {
-    python3 -c 'import sqlite3, sys
-db = sqlite3.connect(sys.argv[1])
-db.execute("PRAGMA foreign_keys = OFF")
-db.executescript(sys.argv[2])' "$@"
-}
 # call_with STATUS DATABASE: a call of the shape that the system's database has
 call_with() {
     call "$1" 1 2 48 16 1 --db "$2"
@@ -110,6 +103,7 @@ export FA2_SYSTEM_DB="$PWD/hurt.db:$PWD/nowhere.db:$PWD/system.db" FA2_NVRTC_LIB
 call_with 0 user.db
 has err "a system database is passed over: $PWD/hurt.db: "
 has err "a system database is passed over: $PWD/nowhere.db: "
+has err "and FA2_SYSTEM_DB names another"
 lacks err "--db"
 has out "rule       exact:"
 unset FA2_SYSTEM_DB

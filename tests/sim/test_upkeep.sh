@@ -60,7 +60,7 @@ run 0 show --device 0 --json
 json "len(d) == 6 and {e['op'] for e in d} == {'forward', 'backward'}"
 run 0 show --json --shape $shape --shape Hq=2,Sq=32,D=16
 json "len(d) == 4"
-# What was left out has a word of its own, and is no failure.
+# Variants that were left out have an outcome of their own, which is no failure.
 json "sorted({e['outcome'] for e in d}) == ['left_out', 'ok']"
 json "all((e['n'] > 0) == (e['outcome'] == 'ok') for e in d)"
 for command in "list --device H100" "show --device H100"; do
@@ -131,7 +131,7 @@ for damage in "update code set data = zeroblob(length(data))" "delete from image
     run 0 gc --db tuned.db # losers' code that is damaged
     has out "0 winners that could not serve"
     run 0 check --db tuned.db
-    # So does gc; without a compiler it says who will.
+    # gc compiles them, too. Without a compiler it says what will.
     FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so run 1 gc --db lost.db
     has err "2 kernels of winners without code: the next call, or fa2-tune gc, compiles where NVRTC is; here: no NVRTC"
     FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so run 1 --device 0 --shape $shape --db lost.db
@@ -203,8 +203,7 @@ run 0 --device 0 --shape $shape --db stray.db
 has err "problems: 1 modelled"
 lacks err "still to compile"
 lacks out "its code is lost"
-# What a winner of another version of fa2 computed is not what this one does: its times are not those of a kernel that
-# this one compiles.
+# A winner of another version of fa2 has times of another kernel than the one that this version compiles.
 old=dropout=1,$shape
 rm -f old.db new.db
 run 0 --device 0 --shape $old --db old.db
@@ -221,7 +220,7 @@ lacks out state
 run 0 show --db old.db --shape $old
 has out "won in another version of fa2; no call takes it"
 lacks out "*"
-cp old.db failed.db # by what a variant failed is said of any version
+cp old.db failed.db # why a variant failed is said for every version
 sqlite3 failed.db "update measurement set outcome = 'fault', n = 0, min_us = 0, q1_us = 0, median_us = 0, q3_us = 0,
     detail = 'an illegal address' where kernel not in (select kernel from winner)"
 run 0 show --db failed.db --shape $old
@@ -341,8 +340,8 @@ for fault in fault=1 fault=3 wrong=3 wrong=4 wrong=5 wrong=6; do
 done
 checks=$((checks + 1))
 [ $others -ge 2 ] || fail "the former winner failed $others times"
-# What a problem's tensors say against its winner is kept with a new one: where there is none, the next problem's new
-# winner does not refute it.
+# A problem's own data refute its winner only if a new winner takes its place. The next problem's new winner does not
+# refute it.
 rm -f counts
 set -- --shape Hq=2,Sq=48,D=16,causal=1 --shape Hq=2,Sq=40,D=16,causal=1
 run 0 --device 0 "$@" --db pair.db
@@ -353,7 +352,7 @@ has err "problems: 1 modelled"
 is "select group_concat(outcome) from verification" ok,ok pair.db
 run 0 check --db pair.db
 
-# ---- a winner that another card of the SM found wrong: no call takes it, so it is none ----
+# ---- a winner that another card of the SM found wrong: no call takes it, so the problem has no winner ----
 forward="--shape $shape"
 rm -f counts refuted.db
 export FA2_SIM_CARD=t4
@@ -411,7 +410,7 @@ run 0 forget --failures $forward --db again.db
 run 0 check --db again.db
 run 0 --device 0 $forward --db again.db
 run 0 check --db again.db
-# Refuted all, it is said what lets them be tried.
+# If all are refuted, a message says how to try them again.
 sqlite3 refuted.db "update verification set outcome = 'wrong' where device <> (select min(id) from device)"
 run 1 --device 0 $forward --db refuted.db
 has err "no variant can run (wrong: 2): fa2-tune show says why, and fa2-tune forget --failures"
@@ -473,7 +472,7 @@ done
 FA2_SIM_CARD=rtx3060,rtx3060 run 0 --device all --db whole.db --dry-run --shape $wide
 has err "fa2-tune: devices that are equal share the work; each line says all of it, not a device's share"
 has out "device 1: "
-# What was lost is not mended by a budget that is spent before, which is said.
+# A budget that is spent before does not mend a lost kernel, and a message says so.
 cp whole.db lost.db
 sqlite3 lost.db "delete from image"
 run 1 --device 0 --shape $shape --db lost.db --budget 0.001

@@ -9,7 +9,8 @@
 
 enum { NVRTC_ARCHS_MAX = 64 };
 
-fa2_status fa2i_archs_add(fa2i_options *options, int arch)
+/* Adds an SM, once. Returns FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
+static fa2_status add_arch(fa2i_options *options, int arch)
 {
     for (size_t i = 0; i < options->arch_count; i++) {
         if (options->archs[i] == arch)
@@ -43,7 +44,7 @@ fa2_status fa2i_archs_parse(const char *value, fa2i_options *options)
         const int arch = sm_of(item, bytes);
         fa2_status st = FA2_OK;
         if (arch > 0)
-            st = fa2i_archs_add(options, arch);
+            st = add_arch(options, arch);
         else if (bytes == strlen("all") && strncmp(item, "all", bytes) == 0)
             options->arch_all = true;
         else if (bytes == strlen("native") && strncmp(item, "native", bytes) == 0)
@@ -70,7 +71,7 @@ static fa2_status add_all(fa2i_generator *generator, fa2i_options *options)
                                          "for; name architectures: --arch sm_80,sm_86"));
     for (int i = 0; i < count; i++)
         if (fa2i_generator_card(generator, archs[i], &card) == FA2_OK)
-            FA2_TRY(fa2i_archs_add(options, archs[i]));
+            FA2_TRY(add_arch(options, archs[i]));
 done:
     return st;
 }
@@ -86,7 +87,7 @@ static fa2_status add_native(fa2i_options *options)
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_count(&count), "cuDeviceGetCount"));
     for (int i = 0; i < count || i == 0; i++) { /* without a device, device 0 gives the error */
         FA2_TRY(fa2i_device_card(cuda, i, &card));
-        FA2_TRY(fa2i_archs_add(options, card.arch));
+        FA2_TRY(add_arch(options, card.arch));
     }
 done:
     return st;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #include "cache/content/report.h"
@@ -132,6 +133,31 @@ static void print_content(const fa2i_cache_health *health)
            health->measurements, health->winners);
 }
 
+/* Gets the disk of a file, or of the folder where a missing file would be made. Shortens path. */
+static bool find_disk(char *path, struct statvfs *ret_disk)
+{
+    while (statvfs(path, ret_disk) != 0) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL || slash == path)
+            return statvfs(slash == NULL ? "." : "/", ret_disk) == 0;
+        *slash = '\0';
+    }
+    return true;
+}
+
+static void look_at_disk(doctor *d)
+{
+    static const double enough = 16e6; /* for some kernels with code, and SQLite's journal of them */
+    struct statvfs disk;
+    char text[FA2I_MESSAGE_BYTES], *path = fa2i_strdup(d->database);
+    if (path != NULL && find_disk(path, &disk) && (double)disk.f_bavail * (double)disk.f_frsize < enough) {
+        snprintf(text, sizeof text, "%s: its disk is full: %.1f MB are left", d->database,
+                 (double)disk.f_bavail * (double)disk.f_frsize / 1e6);
+        note(d, text, "Make room there, or nothing new is stored");
+    }
+    fa2i_free(path);
+}
+
 /* A database that is not there yet is nothing wrong, unless it cannot be made. */
 static void look_at_missing(doctor *d)
 {
@@ -176,6 +202,7 @@ static fa2_status look_at_database(doctor *d)
         look_at_missing(d);
     else
         note(d, fa2_last_message(), "");
+    look_at_disk(d);
 done:
     fa2i_cache_close(cache);
     return st;

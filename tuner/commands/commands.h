@@ -90,9 +90,6 @@ enum {
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
 void fa2i_options_done(fa2i_options *options);
 
-/* Adds an SM, once. Returns FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
-fa2_status fa2i_archs_add(fa2i_options *options, int arch);
-
 /* Parses the value of --arch, a list of "sm_86", "native" and "all". The generator checks later whether such an SM
  * exists. */
 fa2_status fa2i_archs_parse(const char *value, fa2i_options *options);

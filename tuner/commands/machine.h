@@ -1,5 +1,5 @@
 /*
- * What this machine has of CUDA: the driver, NVRTC and the devices. Something that is missing is a finding, not an
+ * The parts of CUDA on this machine: the driver, NVRTC and the devices. Something that is missing is a finding, not an
  * error: its message is kept.
  */
 #ifndef FA2I_MACHINE_H

@@ -14,6 +14,13 @@ static void append(char *text, size_t bytes, const char *from, size_t length)
     snprintf(text + used, bytes - used, "%s%.*s", used == 0 ? "" : " ", (int)length, from);
 }
 
+/* An option of a help text. */
+typedef struct option_help {
+    char name[24];  /* "--db" */
+    char value[16]; /* "FILE"; "": it takes no value */
+    char text[480]; /* on one line */
+} option_help;
+
 /* Appends the words of a line to text. */
 static const char *take_line(const char *line, char *text, size_t bytes)
 {
@@ -23,9 +30,10 @@ static const char *take_line(const char *line, char *text, size_t bytes)
     return line + length + (line[length] == '\n');
 }
 
-bool fa2i_next_option(const char **help, fa2i_option_help *ret_option)
+/* Reads the next option of a help text and moves *help past it. Returns false if there is none. */
+static bool next_option(const char **help, option_help *ret_option)
 {
-    fa2i_option_help option = {.name = ""};
+    option_help option = {.name = ""};
     const char *at = strncmp(*help, "  --", 4) == 0 ? *help : strstr(*help, "\n  --");
     if (at == NULL)
         return false;
@@ -67,7 +75,7 @@ static void print_roff(const char *text, size_t length, FILE *out)
 
 static void print_command(const fa2i_command *command, FILE *out)
 {
-    fa2i_option_help option;
+    option_help option;
     const char *end = strstr(command->help, "\n\n");
     const char *rest = command->help;
     fprintf(out, ".SS %s\n.B fa2\\-tune %s\n", command->name, command->name);
@@ -75,7 +83,7 @@ static void print_command(const fa2i_command *command, FILE *out)
     fprintf(out, "%s.PP\n", command->synopsis[0] == '\0' ? "" : "\n");
     print_roff(command->help, end == NULL ? strlen(command->help) - 1 : (size_t)(end - command->help), out);
     fputc('\n', out);
-    while (fa2i_next_option(&rest, &option)) {
+    while (next_option(&rest, &option)) {
         fputs(".TP\n.B ", out);
         print_roff(option.name, strlen(option.name), out);
         fprintf(out, "%s%s\n", option.value[0] == '\0' ? "" : " ", option.value);
@@ -165,13 +173,13 @@ static const char *words_of(const char *value, const char *archs, bool *ret_file
 }
 
 /* Says whether the option takes several values, separated by commas. */
-static bool is_list(const fa2i_option_help *option)
+static bool is_list(const option_help *option)
 {
     return strcmp(option->value, "LIST") == 0;
 }
 
 /* Every command takes it, and no help text lists it. */
-static const fa2i_option_help help_option = {.name = "--help", .text = "say what the command does and takes"};
+static const option_help help_option = {.name = "--help", .text = "say what the command does and takes"};
 
 /* Prints a text for a shell's single quotes. Cuts it at the first of these characters, and replaces some others. */
 static void print_quoted(const char *text, const char *cut, FILE *out)
@@ -182,7 +190,7 @@ static void print_quoted(const char *text, const char *cut, FILE *out)
 
 static void print_bash(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
 {
-    fa2i_option_help option;
+    option_help option;
     bool file = false;
     fputs("# bash completion for fa2-tune; made by: fa2-tune completion bash\n"
           "_fa2_tune() {\n"
@@ -195,7 +203,7 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
         fprintf(out, "%s%s", i == 0 ? " " : "|", commands[i].name);
     fputs(") command=${COMP_WORDS[1]} ;; esac\n    case $command:$prev in\n", out);
     for (size_t i = 0; i < count; i++) {
-        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
+        for (const char *help = commands[i].help; next_option(&help, &option);) {
             const char *words = words_of(option.value, archs, &file);
             if (file)
                 fprintf(out,
@@ -213,7 +221,7 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
     fputs("    esac\n    case $command in\n", out);
     for (size_t i = 0; i < count; i++) {
         fprintf(out, "        %s) words='%s", commands[i].name, help_option.name);
-        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);)
+        for (const char *help = commands[i].help; next_option(&help, &option);)
             fprintf(out, " %s", option.name);
         fputs("' ;;\n", out);
     }
@@ -229,7 +237,7 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
           out);
 }
 
-static void print_zsh_option(const fa2i_option_help *option, const char *archs, FILE *out)
+static void print_zsh_option(const option_help *option, const char *archs, FILE *out)
 {
     bool file = false;
     const char *words = words_of(option->value, archs, &file);
@@ -247,7 +255,7 @@ static void print_zsh_option(const fa2i_option_help *option, const char *archs, 
 
 static void print_zsh(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
 {
-    fa2i_option_help option;
+    option_help option;
     bool file = false;
     fputs("#compdef fa2-tune\n# made by: fa2-tune completion zsh\n"
           "_fa2_tune() {\n    local command=tune\n    local -a commands=(\n",
@@ -268,7 +276,7 @@ static void print_zsh(const fa2i_command *commands, size_t count, const char *ar
         const char *words = words_of(commands[i].synopsis, archs, &file);
         fprintf(out, "        %s) _arguments", commands[i].name);
         print_zsh_option(&help_option, archs, out);
-        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);)
+        for (const char *help = commands[i].help; next_option(&help, &option);)
             print_zsh_option(&option, archs, out);
         if (strcmp(commands[i].synopsis, "[COMMAND]") == 0)
             fputs(" \\\n            '2:command:{_describe command commands}' ;;\n", out);
@@ -282,7 +290,7 @@ static void print_zsh(const fa2i_command *commands, size_t count, const char *ar
     fputs("    esac\n}\n_fa2_tune \"$@\"\n", out);
 }
 
-static void print_fish_option(const fa2i_option_help *option, const char *condition, const char *archs, FILE *out)
+static void print_fish_option(const option_help *option, const char *condition, const char *archs, FILE *out)
 {
     bool file = false;
     const char *words = words_of(option->value, archs, &file);
@@ -300,9 +308,9 @@ static void print_fish_option(const fa2i_option_help *option, const char *condit
 /* Prints the options of a command, valid under this condition of fish. */
 static void print_fish_options(const fa2i_command *command, const char *condition, const char *archs, FILE *out)
 {
-    fa2i_option_help option;
+    option_help option;
     print_fish_option(&help_option, condition, archs, out);
-    for (const char *help = command->help; fa2i_next_option(&help, &option);)
+    for (const char *help = command->help; next_option(&help, &option);)
         print_fish_option(&option, condition, archs, out);
 }
 

@@ -27,16 +27,6 @@ typedef struct fa2i_variable {
 } fa2i_variable;
 extern const fa2i_variable fa2i_variables[];
 
-/* An option of a help text. */
-typedef struct fa2i_option_help {
-    char name[24];  /* "--db" */
-    char value[16]; /* "FILE"; "": it takes no value */
-    char text[480]; /* on one line */
-} fa2i_option_help;
-
-/* Reads the next option of a help text and moves *help past it. Returns false if there is none. */
-bool fa2i_next_option(const char **help, fa2i_option_help *ret_option);
-
 /* Prints the manual page, for man(7). */
 void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out);
 

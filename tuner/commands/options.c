@@ -323,8 +323,11 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     if (options.program != NULL && options.program[0] == NULL)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program after it"));
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
-        options.shapes.left_out == 0 && options.program == NULL)
+        options.shapes.left_out == 0 && options.program == NULL) {
+        fputs("fa2-tune: no shapes are given: these are the preset seeds; --shape, --shapes or --preset name others\n",
+              stderr);
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
+    }
     fa2i_filter_settle_op(&options, accepted);
     if (options.program == NULL)
         FA2_TRY(fa2i_options_say_left_out(&options));

@@ -30,9 +30,9 @@ static bool add_to_bias(fa2i_backward_part *p, fa2i_row at, int32_t first_key, i
         const fa2i_backward_weights x = fa2i_backward_weigh(p, at, j, p->row[0], p->row[1], k, v, lse, delta);
         const size_t column = turned ? (size_t)at.row : (size_t)j;
         seen = true;
-        exact[column] += x.behind;
-        p->scores[column] += x.plain_behind;
-        p->scores[width + column] += x.off_behind * x.off_behind;
+        exact[column] += x.capped_ds;
+        p->scores[column] += x.plain_capped_ds;
+        p->scores[width + column] += x.off_capped_ds * x.off_capped_ds;
     }
     return seen;
 }

@@ -67,7 +67,7 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
     const float plain_dp = fa2i_rounded(dtype, (float)dp);
     const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
     float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
-    const double behind = p * (dp - delta), plain_behind = (double)plain_ds;
+    const double capped_ds = p * (dp - delta), plain_capped_ds = (double)plain_ds;
     double slope = 1, p_error = 0, slope_error = 0; /* p_error is relative */
     if (softcap > 0) {
         const double t = tanh(s / softcap);
@@ -77,14 +77,15 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
         plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
     }
     return (fa2i_backward_weights){.p = p * kept,
-                                   .ds = behind * slope * w->scale,
-                                   .behind = behind,
-                                   .plain_behind = plain_behind,
-                                   .off_behind = fabs(behind) * p_error,
+                                   .ds = capped_ds * slope * w->scale,
+                                   .capped_ds = capped_ds,
+                                   .plain_capped_ds = plain_capped_ds,
+                                   .off_capped_ds = fabs(capped_ds) * p_error,
                                    .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
                                    .plain_ds = (double)plain_ds * w->scale,
                                    .off_p = p * kept * p_error,
-                                   .off_ds = fabs(behind * w->scale) * (slope * p_error + slope_error * (1 + p_error))};
+                                   .off_ds =
+                                       fabs(capped_ds * w->scale) * (slope * p_error + slope_error * (1 + p_error))};
 }
 
 static void add(double *sum, double factor, const float *row, int count)

@@ -42,11 +42,11 @@ typedef struct fa2i_backward_part {
     double *scores; /* [2, S], for a row of dbias: plain sums, then sums of the squared errors of their terms */
 } fa2i_backward_part;
 
-/* The weights that one query and one key contribute: P, dS, and `behind`, which is dS before the derivative of the cap.
+/* The weights that one query and one key contribute: P, dS, and `capped_ds`, which is dS before the derivative of the cap.
  * Each exact, and by the plain implementation. */
 typedef struct fa2i_backward_weights {
-    double p, ds, behind, plain_p, plain_ds, plain_behind;
-    double off_p, off_ds, off_behind; /* the most that a kernel's tanh may change them; 0 without a cap */
+    double p, ds, capped_ds, plain_p, plain_ds, plain_capped_ds;
+    double off_p, off_ds, off_capped_ds; /* the most that a kernel's tanh may change them; 0 without a cap */
 } fa2i_backward_weights;
 
 /* Q and dO belong to a query, K and V to a key. */

@@ -3,7 +3,7 @@
  *
  * A case's K is the K that it would have in 16 bits, rounded: each row has its largest absolute value / 127 (e4m3:
  * 448) as its scale, times 1 to 4, which differs from row to row. So a kernel that takes another row's scale is found.
- * Element indexes are those of the 16-bit tensor. Scales lie in the order of the rows in memory.
+ * Element indexes count in the 16-bit tensor. Scales lie in the order of the rows in memory.
  *
  * Pure functions; thread-safe. Errors: FA2_E_MEMORY.
  */

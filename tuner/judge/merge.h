@@ -1,7 +1,7 @@
 /*
  * Outputs that a launch merges (FA2_PARTIAL_MERGE): what they hold before it, and what is expected after it.
  *
- * Before a launch, O and the gradients are nearly normal numbers. LSE is near that of ordinary keys. Unless the case is
+ * Before a launch, O and the gradients are nearly normal numbers. LSE is near the LSE of ordinary keys. Unless the case is
  * timed, some rows have no result yet: their LSE is -infinity, and their O is NaN, which no launch may read.
  *
  * Pure functions; thread-safe.

@@ -10,8 +10,8 @@
  * - P of the softmax is rounded to the dtype. P V is summed in fp32. O is rounded to the dtype.
  * - An element's error counts as at least half a unit in the last place, because a few rows may all be rounded well by
  *   luck.
- * Kernels that use a permission for fp16 sums (fa2_sums) have the same bound: their errors are 1.0 to 1.9 times those of
- * fp32 sums (tests/sim/test_precision.c). If the problem permits rounded scores, each row is allowed more:
+ * Kernels that use a permission for fp16 sums (fa2_sums) have the same bound: their errors are 1.0 to 1.9 times as large
+ * as with fp32 sums (tests/sim/test_precision.c). If the problem permits rounded scores, each row is allowed more:
  * int8_scores.h.
  *
  * With FA2_PARTIAL_WRITE or FA2_PARTIAL_MERGE, O is fp32, so the last two points do not hold: only P is rounded.
@@ -67,7 +67,7 @@ typedef struct fa2i_reference {
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_reference *ret_reference);
 void fa2i_reference_done(fa2i_reference *reference); /* accepts zeroed objects */
 
-/* The bound of O. What the problem's precision allows beyond it is in allowed_o. */
+/* The bound of O. allowed_o is the error that the problem's precision allows beyond it. */
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
 
 /* The bound of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2), and 2e-5 of the value for the fp32

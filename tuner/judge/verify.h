@@ -31,12 +31,6 @@ fa2_status fa2i_expected_all(const fa2i_case *c, int threads, fa2i_expected *ret
 fa2_status fa2i_expected_sampled(const fa2i_case *c, uint64_t seed, int threads, fa2i_expected *ret_expected);
 void fa2i_expected_done(fa2i_expected *expected); /* accepts zeroed objects */
 
-/* Returns the number of places to ask a worker for; 0 asks for all rows. */
-static inline size_t fa2i_expected_asked(const fa2i_expected *expected)
-{
-    return expected->all ? 0 : expected->place_count;
-}
-
 /* Judges a kernel's results (output_bytes, as the worker sends them): OK or WRONG, the largest error over its bound,
  * and where. overwritten: words around the outputs that the kernel changed. GAPPED layouts also have the gaps between
  * rows checked. name: of the case, for the detail. */

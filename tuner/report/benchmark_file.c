@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "cache/content/report.h"
 #include "runtime/base/alloc.h"
 
@@ -64,7 +65,10 @@ static fa2_status read_text(const char *path, char **ret_text)
 {
     fa2_status st = FA2_OK;
     char part[65536];
+    struct stat info;
     fa2i_text text = {0};
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* opening a pipe would wait for its writer */
+        return fa2i_fail(FA2_E_INVALID, "%s: is no regular file", path);
     FILE *in = fopen(path, "r");
     if (in == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s: %s", path, strerror(errno));

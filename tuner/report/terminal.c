@@ -18,7 +18,8 @@ size_t fa2i_terminal_width(FILE *out)
     return size.ws_col < COLUMNS_LEAST ? COLUMNS_LEAST : size.ws_col;
 }
 
-bool fa2i_terminal_has_colours(FILE *out)
+/* Returns true for a terminal, unless NO_COLOR is set and not empty (no-color.org), or TERM is dumb. */
+static bool has_colours(FILE *out)
 {
     const char *no_colour = fa2i_environment("NO_COLOR"), *term = fa2i_environment("TERM");
     return fa2i_terminal_width(out) > 0 && no_colour == NULL && (term == NULL || strcmp(term, "dumb") != 0);
@@ -28,13 +29,13 @@ void fa2i_terminal_begin(FILE *out, fa2i_style style)
 {
     static const char *const codes[] = {
         [FA2I_STYLE_HEAD] = "\033[1m", [FA2I_STYLE_GOOD] = "\033[32m", [FA2I_STYLE_BAD] = "\033[31m"};
-    if (style != FA2I_STYLE_PLAIN && fa2i_terminal_has_colours(out))
+    if (style != FA2I_STYLE_PLAIN && has_colours(out))
         fputs(codes[style], out);
 }
 
 void fa2i_terminal_end(FILE *out, fa2i_style style)
 {
-    if (style != FA2I_STYLE_PLAIN && fa2i_terminal_has_colours(out))
+    if (style != FA2I_STYLE_PLAIN && has_colours(out))
         fputs("\033[0m", out);
 }
 

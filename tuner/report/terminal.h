@@ -19,9 +19,6 @@ typedef enum fa2i_style {
 /* Returns the columns of a terminal, at least 40, and 80 if it does not say. 0: the stream is no terminal. */
 size_t fa2i_terminal_width(FILE *out);
 
-/* Returns true for a terminal, unless NO_COLOR is set and not empty (no-color.org), or TERM is dumb. */
-bool fa2i_terminal_has_colours(FILE *out);
-
 /* Text printed between these two calls has this style if the stream has colours. */
 void fa2i_terminal_begin(FILE *out, fa2i_style style);
 void fa2i_terminal_end(FILE *out, fa2i_style style);

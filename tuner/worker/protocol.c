@@ -42,7 +42,8 @@ fa2i_pipe fa2i_pipe_read(int fd, void *data, size_t bytes, double deadline_s)
     return FA2I_PIPE_OK;
 }
 
-fa2i_pipe fa2i_pipe_write(int fd, const void *data, size_t bytes)
+/* Writes all bytes, or does not return FA2I_PIPE_OK. Signals do not interrupt it. */
+static fa2i_pipe write_all(int fd, const void *data, size_t bytes)
 {
     const unsigned char *next = data;
     while (bytes > 0) {
@@ -60,6 +61,6 @@ fa2i_pipe fa2i_pipe_write(int fd, const void *data, size_t bytes)
 fa2i_pipe fa2i_pipe_send(int fd, fa2i_message *message, const void *payload)
 {
     message->magic = FA2I_PROTOCOL_MAGIC;
-    fa2i_pipe state = fa2i_pipe_write(fd, message, sizeof *message);
-    return state != FA2I_PIPE_OK ? state : fa2i_pipe_write(fd, payload, (size_t)message->bytes);
+    fa2i_pipe state = write_all(fd, message, sizeof *message);
+    return state != FA2I_PIPE_OK ? state : write_all(fd, payload, (size_t)message->bytes);
 }

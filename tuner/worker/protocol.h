@@ -92,10 +92,9 @@ typedef enum fa2i_pipe {
     FA2I_PIPE_LATE    /* the deadline passed */
 } fa2i_pipe;
 
-/* Reads or writes all bytes, or does not return FA2I_PIPE_OK. deadline_s: on the clock of fa2i_now_s; 0: none. Signals
- * do not interrupt it. */
+/* Reads all bytes, or does not return FA2I_PIPE_OK. deadline_s: on the clock of fa2i_now_s; 0: none. Signals do not
+ * interrupt it. */
 fa2i_pipe fa2i_pipe_read(int fd, void *data, size_t bytes, double deadline_s);
-fa2i_pipe fa2i_pipe_write(int fd, const void *data, size_t bytes);
 
 /* Sends the message, then its payload of message->bytes. Sets the magic. */
 fa2i_pipe fa2i_pipe_send(int fd, fa2i_message *message, const void *payload);

@@ -31,8 +31,8 @@ class _Attention(torch.autograd.Function):
                 *tensors: Any) -> Any:
         named = dict(zip(_FEATURES, tensors))
         _check_leaves(named)
-        out, lse = _kernels.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
-                                  **named)
+        out, lse = _kernels.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True,
+                                   **keywords, **named)
         ctx.call, ctx.refused = (keywords, deterministic), _inference(named)
         if ctx.refused is None:  # otherwise backward fails, and the caches may be written to before it
             ctx.save_for_backward(out, lse, *tensors)
@@ -153,8 +153,8 @@ def _take_new(features: List[Any]) -> Dict[str, Any]:
 
 
 def _refuse_gradient_of_new() -> None:
-    raise NotImplementedError("k_new: attention that writes new keys has no gradient: call it under torch.no_grad() or on "
-                              "detached tensors")
+    raise NotImplementedError("k_new: attention that writes new keys has no gradient: call it under torch.no_grad() or "
+                              "on detached tensors")
 
 
 def _refuse_place(**given: Any) -> None:
@@ -172,7 +172,8 @@ _count_function_modes = torch._C._len_torch_function_stack
 def _watchers() -> List[Any]:
     """Returns functions that are true while more than autograd and autocast intercepts calls. Each takes 40 ns."""
     names = ("_len_torch_dispatch_stack", "_is_tracing")
-    return [*(getattr(torch._C, name) for name in names), _count_function_modes, torch._C._functorch.peek_interpreter_stack]
+    return [*(getattr(torch._C, name) for name in names), _count_function_modes,
+            torch._C._functorch.peek_interpreter_stack]
 
 
 def _function_modes() -> bool:
@@ -227,7 +228,7 @@ def fixed(window: Any) -> Any:
 
 
 def _whole(number: Any) -> Any:
-    """Returns a number as an int, 0 for None, the number of a word of `sums` or `scores`, and a compiler's symbol unchanged."""
+    """Returns an int: 0 for None, the number of a word of `sums` or `scores`. A compiler's symbol stays as it is."""
     if isinstance(number, str):
         return {"fp32": 0, "fast": 1, "exact": 0, "int8": 1}[number]
     return number if isinstance(number, torch.SymInt) else operator.index(number or 0)
@@ -247,7 +248,7 @@ def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic:
 
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
              *others: Any) -> Any:
-    """fa2_attn.attention through PyTorch's dispatcher. others: as in differentiable, None for each that was not given."""
+    """fa2_attn.attention through PyTorch's dispatcher. others: as in differentiable; None: it was not given."""
     *features, dropout_p, longest_q, longest_k, interleaved, sums, scores, context, stream, out, return_lse = others
     new = _take_new(features)
     if new and needs_gradient(q, k, v, *new.values(), *features):
@@ -279,7 +280,8 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
     if layout == "bhsd":
         rows = [_seq_first(tensor) for tensor in rows]
     if new:
-        result, lse = torch.ops.fa2.attention_append(*rows, *(new[name] for name in _NEW[2:]), bool(interleaved), *settings)
+        rows += (new[name] for name in _NEW[2:])
+        result, lse = torch.ops.fa2.attention_append(*rows, bool(interleaved), *settings)
     else:
         result, lse = torch.ops.fa2.attention(*rows, *settings)
     if layout == "bhsd":

@@ -33,7 +33,7 @@ def log(message: str, level: int) -> None:
 
 
 def warn_of_old_name() -> None:
-    """Names an installation from the time when this package was called fa2. PyPI's fa2 is ForceAtlas2: no _native there."""
+    """Names an installation from the time when this package was called fa2. PyPI's fa2 has no module _native."""
     for entry in sys.path:
         folder = os.path.join(entry, "fa2")
         if os.path.exists(os.path.join(folder, "_native.abi3.so")):

@@ -79,7 +79,7 @@ def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse:
         return (*[None] * len(needs), of_sinks, of_bias)
     deterministic = deterministic or _is_deterministic()
 
-    def behind(made: Any) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    def others(made: Any) -> Tuple[Optional[Tensor], Optional[Tensor]]:
         """Returns the gradients of sinks and bias. A broadcast bias gets the sum, in its own type."""
         of_bias = made[-1].sum_to_size(keywords["bias"].shape).to(keywords["bias"].dtype) if dbias else None
         return made[3] if dsinks else None, of_bias
@@ -88,14 +88,14 @@ def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse:
         dq, dk, dv = needs
         made = _kernels.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv, dsinks=dsinks, dbias=dbias,
                                           deterministic=deterministic, **keywords)
-        return (*made[:3], *behind(made))
+        return (*made[:3], *others(made))
     packed = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(tensors, needs)]
     places: List[Any] = [] if len(tensors) == 1 else [False if packed[0] is None else packed[0]]
     places += [False] * (4 - len(tensors)) if packed[-1] is None else packed[-1].unbind(-3)
     every = _kernels.attention_backward(d_out, *_unpacked(tensors), out, lse, dsinks=dsinks, dbias=dbias,
                                        **dict(zip(("dq", "dk", "dv"), places)), deterministic=deterministic,
                                        **keywords)
-    return (*packed, *behind(every))
+    return (*packed, *others(every))
 
 
 # ---- operations ----
@@ -137,7 +137,8 @@ def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     if len(settings) <= _PLAIN_SCALARS:  # PyTorch leaves out trailing arguments that equal their defaults
         scalars: List[Any] = [*settings, *_DEFAULTS[len(settings):_PLAIN_SCALARS]]
         causal, left, right, softcap, scale, _ = scalars
-        made = _kernels.launch(q, k, v, causal=causal, window=(left, right), softcap=softcap, scale=scale, return_lse=True)
+        made = _kernels.launch(q, k, v, causal=causal, window=(left, right), softcap=softcap, scale=scale,
+                               return_lse=True)
     else:
         made = _kernels.launch(q, k, v, return_lse=True, **_keywords(*settings)[0])
     return made

@@ -108,7 +108,8 @@ def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str,
          budget: Optional[float] = None, progress: Optional[Callable[[str], Any]] = None) -> Any:
     """Measures which kernels are the best ones here, and stores them in the database.
 
-    problems: one or several. Each is a dict (fa2_attn.problem, fa2_attn.prepare) or a text "B=1,Hq=8,Sq=512,D=64,causal=1".
+    problems: one or several. Each is a dict (fa2_attn.problem, fa2_attn.prepare) or a text
+    "B=1,Hq=8,Sq=512,D=64,causal=1".
     preset: "seeds", "paper", "quick". Without problems and presets: seeds.
     device: the GPU to measure on.
     arch: "sm_80,sm_86" instead compiles for these SMs without a GPU, and the cost model chooses.

@@ -18,8 +18,8 @@ def warm(model: Callable[..., Any], inputs: Any, *, backward: bool = False,
     context: where the kernels are made ready. None: the default context of the inputs' device.
 
     The run launches no kernel of attention: its calls give zeros. So it writes nothing to caches. Calls of
-    fa2_attn.distributed, attention_partial and attention_backward are not seen, and run as they are. Kernels that are not in
-    the database are compiled, a second each, and stored there, so that other processes find them, too.
+    fa2_attn.distributed, attention_partial and attention_backward are not seen, and run as they are. Kernels that are
+    not in the database are compiled, a second each, and stored there, so that other processes find them, too.
 
     Returns a dict for each problem, as explain does. Calls with strides that no tensor map has (fa2_prepare in fa2.h)
     may still compile once.

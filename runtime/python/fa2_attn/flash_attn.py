@@ -107,8 +107,9 @@ allow_in_graph(_attend)  # because the compiler's tracer does not know storage o
 
 @torch.no_grad()
 def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap: float, scale: float,
-                   alibi_slopes: Optional[Tensor], dropout_p: float, seed: Tensor, cu_seqlens_q: Optional[Tensor] = None,
-                   cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0, max_seqlen_k: int = 0) -> Tensor:
+                   alibi_slopes: Optional[Tensor], dropout_p: float, seed: Tensor,
+                   cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0,
+                   max_seqlen_k: int = 0) -> Tensor:
     """Returns exp(score - the row's largest score), [B, H, Sq, Sk] in the tensors' type. The sign marks dropped ones.
 
     flash-attn divides by the sum of a row afterwards, too. Its running maximum is one per _get_block_size_n keys.
@@ -122,7 +123,8 @@ def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap:
     slopes = [None] * len(queries) if alibi_slopes is None else alibi_slopes.expand(len(queries), q.shape[-2])
     exponentials = [_exponentials(*one, causal, window, softcap, scale) for one in zip(queries, keys, slopes)]
     weights = torch.stack([F.pad(x, (0, columns - x.shape[2], 0, rows - x.shape[1])) for x in exponentials])
-    problem = {"batch": len(queries), "heads_q": q.shape[-2], "seq_q": rows, "seq_k": columns, "head_dim": 8, "dropout": 1}
+    problem = {"batch": len(queries), "heads_q": q.shape[-2], "seq_q": rows, "seq_k": columns, "head_dim": 8,
+               "dropout": 1}
     kept = torch.frombuffer(_native.dropout_mask(problem, dropout_p, int(seed)), dtype=torch.bool)
     weights = torch.where(kept.to(q.device).reshape(weights.shape), weights, -weights)
     return F.pad(weights, (0, -columns % 128, 0, -rows % 128))
@@ -284,8 +286,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     lengths = {"block_table": block_table, "leftpad": cache_leftpad, "cache_rows": cache_batch_idx, "k_scale": k_scale,
                "v_scale": v_scale}
     angles = None if rotary_cos is None else (rotary_cos, rotary_sin, rotary_interleaved)
-    return _decode(q, (k_cache, v_cache), None if k is None else (k, v), angles, cache_seqlens, lengths, return_softmax_lse,
-                   causal=causal, window=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+    return _decode(q, (k_cache, v_cache), None if k is None else (k, v), angles, cache_seqlens, lengths,
+                   return_softmax_lse, causal=causal, window=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
                    scale=q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale)
 
 

@@ -125,7 +125,8 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
                        else _look_at(attention_mask, kv_offset, end))
             # A causal query that is not padding sees no padding, because the padding comes after it. Queries that are
             # padding do see it. A loss ignores their output, but generate reads the output of the last query.
-            if end <= kv_length and (is_plain or (padding is not None and padding.is_behind and torch.is_grad_enabled())):
+            hides_behind = padding is not None and padding.is_behind and torch.is_grad_enabled()
+            if end <= kv_length and (is_plain or hides_behind):
                 return None if end == kv_length else torch.tensor([[[[end]]]])
             if padding is not None and padding.is_before:
                 return padding.bounds
@@ -209,8 +210,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
     if differentiated is not None and key.shape[2] <= _MOST_MASKED:
         mask, bounds, differentiated = _mask_of_keys(key, differentiated), None, None
     # a single query sees all earlier keys anyway; this needs no causal kernel
-    settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap, "scale": scaling,
-                                "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout,
+    settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap,
+                                "scale": scaling, "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout,
                                 **permissions}
     out: Tensor
     if packed or differentiated is not None:
@@ -264,8 +265,8 @@ def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
                      ) -> Tuple[Tensor, Tensor, Tensor, Dict[str, Any]]:
     """Packs tensors [B, S, H, D] to rows [T, H, D]: all rows of query, and the rows of key and value within bounds.
 
-    Returns the rows and fa2_attn.attention's keywords for packed sequences, which have gradients. The first layer of a mask
-    waits for the device, to count rows.
+    Returns the rows and fa2_attn.attention's keywords for packed sequences, which have gradients. The first layer of a
+    mask waits for the device, to count rows.
     """
     known = getattr(bounds, "fa2_rows", None)
     if known is None:
@@ -281,7 +282,7 @@ def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
 
 
 def _packed_sequences(query: Tensor, keywords: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the lengths of sequences that a collator packed into one row, as fa2_attn.attention's keywords; {} if none."""
+    """Returns the lengths of sequences that a collator packed into one row, as fa2_attn.attention's keywords, or {}."""
     if keywords.get("cu_seq_lens_q") is None or keywords.get("cu_seq_lens_k") is None or query.shape[0] != 1:
         return {}
     return {"cu_seqlens_q": keywords["cu_seq_lens_q"].to(torch.int32), "max_seqlen_q": int(keywords["max_length_q"]),

@@ -136,9 +136,15 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, cons
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Writes the gradients of an empty call: zeros, where they are not added. */
+/* Writes the gradients of an empty call: zeros, where they are not added. In a partial call, out and lse are those over
+ * all keys. So dsinks is 0 only if there are no queries. */
 static bool answer(const fa2py_call *call, const fa2py_operand *o, void *stream)
 {
+    const bool has_queries = o[Q].shape[0] > 0 && o[Q].shape[1] > 0 && o[Q].shape[2] > 0;
+    if (call->partial != FA2_PARTIAL_NONE && has_queries && o[DSINKS].object != NULL) {
+        PyErr_SetString(PyExc_ValueError, "k has no rows: with partial, take dsinks from a call that has keys");
+        return false;
+    }
     for (int i = call->partial == FA2_PARTIAL_MERGE ? DSINKS : DQ; i <= DBIAS; i++)
         if (!fa2py_set_zero(&o[i], stream))
             return false;

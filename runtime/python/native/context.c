@@ -304,20 +304,7 @@ int fa2py_context_device(const fa2py_context *context)
 
 /* ---- methods ---- */
 
-static PyObject *context_prepare(PyObject *self, PyObject *fields)
-{
-    fa2py_context *context = (fa2py_context *)self;
-    fa2_problem problem;
-    size_t bytes = 0;
-    if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
-        return NULL;
-    const bool ok = fa2py_context_prepare(context, &problem, &bytes);
-    fa2py_context_end(context);
-    if (!ok)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
+/* Prepares a problem. Returns the bytes of its workspace. */
 static PyObject *context_workspace_size(PyObject *self, PyObject *fields)
 {
     fa2py_context *context = (fa2py_context *)self;
@@ -328,6 +315,15 @@ static PyObject *context_workspace_size(PyObject *self, PyObject *fields)
     const bool ok = fa2py_context_prepare(context, &problem, &bytes);
     fa2py_context_end(context);
     return ok ? PyLong_FromSize_t(bytes) : NULL;
+}
+
+static PyObject *context_prepare(PyObject *self, PyObject *fields)
+{
+    PyObject *bytes = context_workspace_size(self, fields);
+    if (bytes == NULL)
+        return NULL;
+    Py_DECREF(bytes);
+    Py_RETURN_NONE;
 }
 
 /* Returns the explanation as a dict with the keys that fa2_attn/_tuner.py uses, too. */

@@ -91,7 +91,7 @@ fa2_kv fa2py_kv_of(const fa2py_operand *rows)
     return is_e4m3 ? FA2_KV_FP8 : FA2_KV_INT8;
 }
 
-/* What the type of a tensor must be. */
+/* The rules for the type of a tensor. */
 typedef enum elem_kind {
     ELEM_OF_Q,
     ELEM_SCALED,

@@ -202,7 +202,7 @@ static const fa2py_signature signature = {"scaled_dot_product_attention", SDPA_C
 static const fa2py_signature in_place_signature = {
     "scaled_dot_product_attention", SUMS, SUMS, 3, words, 0, 0, interned_in_place};
 
-/* What replace_sdpa permits for the function in PyTorch's place: sums, scores. NULL: nothing. */
+/* The permissions that replace_sdpa gives to the function in PyTorch's place: sums, scores. NULL: none. */
 static PyObject *permitted[2];
 
 /* Returns true if fa2 takes the shapes as they are: D is a multiple of 8, lengths are equal if causal (PyTorch aligns

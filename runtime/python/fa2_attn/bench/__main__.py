@@ -19,12 +19,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from . import report, shapes
 from .picture import svg
 
 SEED = 20
+# {the column's name: (the field of the problem, its word, what it permits)}; all of them in forward alone
+PERMISSIONS = {"fast sums": ("sums", "fast", "fp16 sums"), "int8 scores": ("scores", "int8", "8-bit integers in Q K^T")}
 
 
 def _words(text: str, known: Sequence[str], option: str) -> List[str]:
@@ -48,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", metavar="LIST", help="of flash, efficient, cudnn, math, flex, flash_attn, fa3, fa4, xformers "
         "(default: all that are here); none: only fa2")
     add("--deterministic", action="store_true", help="fa2's deterministic gradients, too, in the same rounds")
-    add("--fast-sums", action="store_true", help="fa2 with permission for fp16 sums, too, in the same rounds")
+    for name, (_, _, what) in PERMISSIONS.items():
+        add(f"--{name.replace(' ', '-')}", action="store_true", help=f"fa2 with permission for {what}, too, in the "
+            "same rounds")
     add("--tune", action="store_true", help="first tune what was not tuned yet, into the database")
     add("--db", type=Path, help="the tuning database (default: that of fa2)")
     add("--out", type=Path, default=Path("fa2-bench"), help="writes OUT.csv, OUT.md and OUT.svg (fa2-bench)")
@@ -57,6 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--against", nargs=2, type=Path, metavar=("LIBRARY", "DB"), help="another build of fa2, in the same rounds")
     add("--arch", type=int, default=0, help="run the kernels of this older SM (75, 80, 86 ...) as PTX, untuned")
     return parser
+
+
+def _permitted(args: argparse.Namespace) -> Dict[str, Tuple[str, str]]:
+    """Returns {name: (field, word)} of the permissions that were asked for."""
+    return {name: (field, word) for name, (field, word, _) in PERMISSIONS.items()
+            if getattr(args, name.replace(" ", "_"))}
 
 
 def _wanted_shapes(args: argparse.Namespace) -> List[shapes.Shape]:
@@ -79,8 +89,8 @@ def _tune(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str
             texts += [op + str(shape) for shape in wanted if shape.passes([which])]
             texts += [f"op=backward,deterministic=1,{shape}" for shape in wanted
                       if args.deterministic and which == "backward" and shape.passes([which])]
-    if args.fast_sums and "forward" in passes:
-        texts += [f"sums=fast,{shape}" for shape in wanted]
+    if "forward" in passes:
+        texts += [f"{field}={word},{shape}" for field, word in _permitted(args).values() for shape in wanted]
     tune(texts, database=args.db)
 
 
@@ -99,7 +109,8 @@ def _facts(args: argparse.Namespace, version: str) -> List[str]:
     driver = _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0")
     return [
         f"GPU: {p.name}, sm_{p.major}{p.minor}, {p.multi_processor_count} SMs; driver {driver}",
-        f"fa2 {version}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
+        f"fa2 {version}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, "
+        f"cuDNN {torch.backends.cudnn.version()}",
         f"Date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC; seed {SEED}; {args.rounds} rounds",
         f"Command: `{shlex.join(['python3', *sys.argv])}`",
     ]
@@ -113,8 +124,8 @@ def _contexts(args: argparse.Namespace, stack: contextlib.ExitStack) -> Dict[str
     ours = {"fa2": Context(path, args.db, args.arch)}
     if args.deterministic:
         ours["deterministic"] = Context(path, args.db, args.arch, deterministic=True)
-    if args.fast_sums:
-        ours["fast sums"] = Context(path, args.db, args.arch, fast_sums=True)
+    for name, (field, _) in _permitted(args).items():
+        ours[name] = Context(path, args.db, args.arch, permissions={field: 1})
     if args.against:
         ours["other"] = Context(str(args.against[0].resolve()), args.against[1], args.arch)
     for context in ours.values():
@@ -122,7 +133,7 @@ def _contexts(args: argparse.Namespace, stack: contextlib.ExitStack) -> Dict[str
     return ours
 
 
-_LACK = {"deterministic": "forward", "fast sums": "backward"}  # passes in which they are fa2
+_LACK = {"deterministic": "forward", **dict.fromkeys(PERMISSIONS, "backward")}  # passes in which they are fa2
 
 
 def _run(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str], others: List[str]) -> int:

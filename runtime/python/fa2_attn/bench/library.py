@@ -4,7 +4,8 @@ import ctypes
 import importlib
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import asdict
-from typing import Any, Callable, Tuple, Type, TypeVar
+from types import MappingProxyType
+from typing import Any, Callable, Mapping, Tuple, Type, TypeVar
 
 import torch
 
@@ -79,14 +80,15 @@ class Context:
     """A fa2_context on the device that PyTorch uses.
 
     database: None means the default one. arch: 0 means this device. An older SM makes its kernels run here as PTX; the
-    cost model chooses them. deterministic: gradients only. fast_sums: permits them, forward only.
+    cost model chooses them. deterministic: gradients only. permissions: fields of the problem that permit less exact
+    kernels, in forward: {"sums": 1}.
     """
 
     def __init__(self, library: str, database: Any = None, arch: int = 0, deterministic: bool = False,
-                 fast_sums: bool = False):
+                 permissions: Mapping[str, int] = MappingProxyType({})):
         torch.zeros(1, device="cuda")  # makes PyTorch's CUDA context the current one, which fa2 then uses
         self._lib = ctypes.CDLL(str(library))
-        self._deterministic, self._fast_sums = deterministic, fast_sums
+        self._deterministic, self._permitted = deterministic, permissions
         self._declare()
         self._context = c_void_p()
         config = _sized(Config, database=None if database is None else str(database).encode(), read_only=1, arch=arch)
@@ -160,8 +162,8 @@ class Context:
 
     def _problem(self, shape: Shape, op: int) -> Problem:
         return _sized(Problem, op=op, deterministic=int(self._deterministic and op == BACKWARD),
-                      sums=int(self._fast_sums and op == FORWARD),
-                       **{**asdict(shape), "dtype": DTYPES.index(shape.dtype)})
+                      **(self._permitted if op == FORWARD else {}),
+                      **{**asdict(shape), "dtype": DTYPES.index(shape.dtype)})
 
     def _check(self, status: int) -> None:
         if status != 0:

@@ -16,8 +16,9 @@ _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 # Correct outputs differ by the rounding of P and O. Eight roundings (2^-11, 2^-8) of the largest value in the row are
 # allowed; the row counts because a causal mask makes rows differ in size by sqrt(S). Correct gradients differ also by
 # the rounding of P and dS, and some of their rows are nearly 0. Eight roundings of the tensor's largest value are
-# allowed.
+# allowed. 8-bit integers in Q K^T change O by 1 to 3 % of its size, and single elements by more.
 _MOST_RELATIVE = {"fp16": 8 * 2**-11, "bf16": 8 * 2**-8}
+_MOST_RELATIVE_INT8 = 0.1
 
 Difference = Tuple[float, float]  # the largest absolute difference, and its share of the allowed one
 
@@ -161,7 +162,7 @@ class _Run:
 
     def add_own(self, name: str, context: Context) -> None:
         r = self.result
-        limit = _MOST_RELATIVE[r.shape.dtype]
+        limit = _MOST_RELATIVE_INT8 if name == "int8 scores" else _MOST_RELATIVE[r.shape.dtype]
         compare = _output_difference if r.which == "forward" else _gradient_difference
         try:
             output = self._add(name, _own_call(context, r.which, r.shape, self.tensors))

@@ -46,7 +46,8 @@ def cells(result: Any, others: Sequence[str]) -> List[str]:
     row, times = [result.which, *result.shape.cells()], result.times
     if "fa2" in times:
         median, q1, q3 = times["fa2"]
-        row += [f"{median:.1f}", f"{100 * (q3 - q1) / median:.1f} %", f"{result.shape.tflops(result.which, median):.0f}"]
+        row += [f"{median:.1f}", f"{100 * (q3 - q1) / median:.1f} %",
+                f"{result.shape.tflops(result.which, median):.0f}"]
     else:
         row += ["–"] * 3
     row += [f"{times[name].median:.1f}" if name in times else "–" for name in others]
@@ -126,8 +127,8 @@ def markdown(results: Sequence[Any], others: Sequence[str], facts: Sequence[str]
     if decode:
         parts.append(markdown_table(DECODE_HEADER, decode))
     parts += [f"![times over those of fa2]({picture})\n",
-              "Above 1: fa2 is faster. Spread: interquartile range over the median. Max diff: largest absolute difference"
-              " of fa2's output or gradients from those of the first other one that ran. TFLOPS as papers count them:"
+              "Above 1: fa2 is faster. Spread: interquartile range over the median. Max diff: largest absolute "
+              "difference of fa2's output or gradients from those of the first other one that ran. TFLOPS as papers count them:"
               " backward 2.5 times forward, half of all when causal.\n",
               markdown_table(header(others), (cells(r, others) for r in results))]
     notes: Dict[Tuple[str, str], List[str]] = {}
