@@ -21,7 +21,7 @@ local sinks = require("features.sinks")
 -- In the order of texts.
 M.all = {
    alibi, sinks, bias, dropout, lengths, lengths.packed, paged, cache, cache.rows,
-   append, append.rotary, append.rotary_dim, kv8,
+   append, append.rotary, append.rotary_dim, kv8, kv8.scales,
 }
 
 -- Returns the axes of an operation's features.

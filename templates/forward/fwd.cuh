@@ -71,6 +71,8 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
 #pragma unroll
         for (int ahead = 1; ahead < kKStages - 1; ahead++) {
             pages.pass();  // to this tile
+            if (kScalesAhead > 0 && (kTeams == 1 || tile >= tiles.first))
+                store_scales(fills, to, tile - (ahead - 1) * kTeams);
             if (tile - ahead * kTeams >= tiles.first) {
                 issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
                 issue_v<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);

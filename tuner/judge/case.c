@@ -265,7 +265,7 @@ static fa2i_extent extent_of_scales(const fa2i_case *c, int id)
     e.stride_seq = rows.stride_seq / rows.pitch * pitch;
     e.stride_head = rows.stride_head / rows.pitch * pitch;
     e.elems = rows.elems / rows.pitch * pitch;
-    e.elem_bytes = sizeof(float);
+    e.elem_bytes = fa2i_operand_elem_bytes(&c->problem, id);
     return e;
 }
 
@@ -294,6 +294,7 @@ static fa2i_extent extent_of_feature(const fa2i_case *c, const fa2i_operand *o, 
         return extent_of_angles(p);
     case FA2I_ELEM_UINT64:
     case FA2I_ELEM_BIAS:
+    case FA2I_ELEM_SCALE:
         break;
     }
     return extent_of_numbers(1, 1, elem_bytes);
