@@ -9,18 +9,10 @@
  *   1.03 to 1.07 % and, with outliers, 2.7 to 3.2 %.
  * - A key with a NaN: a query that sees it gets NaN. A query that sees none of the keys of its scale does not.
  */
-#include <cuda.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/cuda/compile.h"
-#include "runtime/cuda/launch.h"
-#include "runtime/cuda/loaded.h"
-#include "runtime/base/alloc.h"
-#include "runtime/lua/generator.h"
 #include "tests/check.h"
-#include "tests/sim/must.h"
-#include "tuner/judge/case.h"
+#include "tests/sim/one_kernel.h"
 #include "tuner/judge/number.h"
 
 enum { D = 128, QUERIES = 256, KEYS = 2048, Q_ELEMS = QUERIES * D, K_ELEMS = KEYS * D };
@@ -36,33 +28,17 @@ static buffer q, k, v, o;
 static CUdeviceptr lse_at;
 static float lse[QUERIES];
 
-static CUdeviceptr allocate(size_t bytes)
-{
-    CUdeviceptr at = 0;
-    must_be(cuMemAlloc(&at, bytes) == CUDA_SUCCESS, "memory");
-    return at;
-}
-
 /* ---- the kernel ---- */
 
 static void load(fa2i_generator *generator, int is_causal, fa2i_loaded *ret_loaded)
 {
-    char text[256], *source = NULL;
-    fa2i_variant variant;
-    fa2i_target target;
-    fa2i_kernel kernel = {0};
+    char text[256];
     const bool turing = device.card.arch == 75;
     snprintf(text, sizeof text,
              "fwd_sm%d d=%d dtype=fp16 causal=%d scores=int8 br=64 bc=64 warps=4 kstages=%d vstages=%d layout=swizzle "
              "q=reg fill=whole qk=int8",
              turing ? 75 : 80, D, is_causal, turing ? 1 : 2, turing ? 1 : 2);
-    must(fa2i_generator_variant(generator, text, &variant), text);
-    must(fa2i_generator_source(generator, text, &source), text);
-    must(fa2i_target_for(device.card.arch, true, &target), text);
-    must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
-    must(fa2i_load(&device, &kernel, ret_loaded, NULL), text);
-    fa2i_kernel_done(&kernel);
-    fa2i_free(source);
+    one_load(&device, generator, text, ret_loaded);
 }
 
 static fa2_tensor tensor(const buffer *b)
@@ -83,7 +59,7 @@ static void launch(const fa2i_loaded *loaded, int32_t keys)
                                  .scores = FA2_SCORES_INT8};
     fa2i_grid grid = {0};
     must(fa2i_op_of(&problem)->grid(&device.card, &loaded->variant.recipe, &problem, &grid), "the grid");
-    const CUdeviceptr workspace = allocate(grid.workspace_bytes);
+    const CUdeviceptr workspace = one_allocate(grid.workspace_bytes);
     const fa2_forward_args args = {.struct_bytes = sizeof args,
                                    .q = tensor(&q),
                                    .k = tensor(&k),
@@ -108,16 +84,6 @@ static void launch(const fa2i_loaded *loaded, int32_t keys)
 
 static uint64_t state = 5;
 
-static double uniform(void)
-{
-    return ((double)(fa2i_random(&state) >> 11) + 0.5) * 0x1p-53;
-}
-
-static double normal(void)
-{
-    return sqrt(-2 * log(uniform())) * cos(2 * 3.14159265358979 * uniform());
-}
-
 static double number(const buffer *b, int row, int column)
 {
     return (double)fa2i_from_bits(FA2_FP16, b->host[row * D + column]);
@@ -134,10 +100,12 @@ static void draw(buffer *b, numbers which, int rows)
 {
     double means[D] = {0};
     for (int c = 0; which == MEANS && b == &k && c < D; c++)
-        means[c] = c == 17 ? 12 : c == 90 ? -9 : 2 * normal();
+        means[c] = c == 17 ? 12 : c == 90 ? -9 : 2 * one_normal(&state);
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < D; c++)
-            put(b, r, c, normal() + means[c] + (which == OUTLIERS && uniform() < 1e-3 ? 10 * normal() : 0));
+            put(b, r, c,
+                one_normal(&state) + means[c] +
+                    (which == OUTLIERS && one_uniform(&state) < 1e-3 ? 10 * one_normal(&state) : 0));
 }
 
 /* ---- tests ---- */
@@ -232,8 +200,8 @@ int main(void)
     load(generator, 0, &plain);
     load(generator, 1, &causal);
     for (int i = 0; i < 4; i++)
-        all[i]->at = allocate(sizeof all[i]->host);
-    lse_at = allocate(sizeof lse);
+        all[i]->at = one_allocate(sizeof all[i]->host);
+    lse_at = one_allocate(sizeof lse);
     test_columns();
     test_accuracy(NORMAL, "normal numbers", 0.013, 0.02);
     test_accuracy(MEANS, "K with means", 0.013, 0.02);

@@ -35,7 +35,7 @@ static float scale_of(const fa2i_case *c, const uint16_t *bits, int32_t columns,
     for (int32_t i = 0; i < columns; i++)
         most = fmax(most, fabs(fa2i_from_bits(c->problem.dtype, bits[i])));
     const float scale = (float)(most / (c->problem.kv == FA2_KV_FP8 ? E4M3_MOST : INTEGER_MOST) *
-                                (1 + (double)(number * 7 % 11) * 0.3));
+                                (fa2i_pattern_is_numbers(c->pattern) ? 1 : 1 + (double)(number * 7 % 11) * 0.3));
     return c->problem.kv_scales == FA2_SCALES_FP16 ? fa2i_rounded(FA2_FP16, scale) : scale;
 }
 

@@ -25,7 +25,7 @@ float fa2i_kv8_round(const fa2_problem *problem, int columns, const float *row, 
 float fa2i_kv8_number(fa2_kv kv, int8_t byte);
 
 /* Reads a row of K or V, times its scale. batch, row: in the tensor. id: the operand of its scales. */
-void fa2i_kv8_row(const fa2_problem *problem, const fa2i_host_tensor *tensor, const fa2i_features *features, int id, int64_t batch,
-                  int64_t row, int32_t head, int columns, float *out);
+void fa2i_kv8_row(const fa2_problem *problem, const fa2i_host_tensor *tensor, const fa2i_features *features, int id,
+                  int64_t batch, int64_t row, int32_t head, int columns, float *out);
 
 #endif
