@@ -74,6 +74,28 @@ class Numbers(unittest.TestCase):
             device.synchronize()
             self.assertEqual(heads.permuted(0, 2, 1, 3).get(), out.get())
 
+    def test_append_to_int8_cache(self):
+        q, k, v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=3, seq_k=20)
+        wanted = [reference.in_int8(x) for x in (k, v)]
+        for kind, word, most in (("fp32", "fp32", 1e-6), ("fp16", "fp16", 1e-3)):
+            caches = [Tensor(k.shape, "int8").set([0] * 1280) for _ in range(2)]
+            k_scale, v_scale = (Tensor((2, 20, 2), kind).set([0.0] * 80) for _ in range(2))
+            given = {"k_new": k, "v_new": v, "seqused_k": Tensor((2,), "int32").set([0, 0])}
+            asked = fa2.problem(q, *caches, k_scale=k_scale, v_scale=v_scale, **given)
+            self.assertEqual((asked["kv"], asked.get("kv_scales", "fp32"), asked["append"]), ("int8", word, 1))
+            out = fa2.attention(q, *caches, k_scale=k_scale, v_scale=v_scale, out=Tensor(q.shape), **given)
+            device.synchronize()
+            for cache, scale, (rounded, scales, _) in zip(caches, (k_scale, v_scale), wanted):
+                self.assertLessEqual(reference.worst(cache.get(), rounded.get()), 1)
+                self.assertLess(reference.worst(scale.get(), scales.get()), most * 10)
+            meant = reference.attention(q, *(rows for _, _, rows in wanted))[0]
+            self.assertLess(reference.worst(out.get(), meant), 5 * reference.TOLERANCE["fp16"])
+        with self.assertRaisesRegex(ValueError, "k_scale.stride_seq is 0, but append writes a scale for each of 20"):
+            fa2.attention(q, *caches, k_scale=Tensor((2, 1, 2), "fp32"), v_scale=Tensor((2, 1, 2), "fp32"),
+                          out=Tensor(q.shape), **given)
+        with self.assertRaisesRegex(ValueError, "v_scale must be float16"):
+            fa2.attention(q, *caches, k_scale=k_scale, v_scale=Tensor((2, 20, 2), "fp32"), out=Tensor(q.shape), **given)
+
     def test_e4m3_cache(self):
         q, k, _ = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=3, seq_k=50)
         bits = [number * 7919 % 255 % 127 | (number & 1) << 7 for number in range(2 * 50 * 2 * 16)]
