@@ -79,11 +79,13 @@ function M.registers(v, row_tiles)
 end
 
 -- Returns what is added to abi: how often the meaning of a variant's features has changed. dropout's mask changed
--- twice. Keys that a numeric bias hides changed once, and rows outside all packed sequences changed once.
+-- twice. Keys that a numeric bias hides changed once, and rows outside all packed sequences changed once. The step that
+-- rounds K counts what it loses since one change.
 -- fa2i_recipe_revision returns the same in C, and gives the reasons (runtime/base/recipe.h). Raise both together;
 -- tests/test_variants.c compares them.
 function M.revision(v)
    return 2 * v.dropout + (v.varlen or 0) + (v.bias ~= "none" and v.bias ~= "bool" and 1 or 0)
+      + (v.scores == "int8" and 1 or 0)
 end
 
 function M.bytes_per_score(v)

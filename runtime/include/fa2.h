@@ -601,6 +601,16 @@ typedef enum fa2_log_level {
     FA2_LOG_DEBUG = 4 /* Each problem that is prepared: its kernel, by which rule, after how many microseconds. */
 } fa2_log_level;
 
+/* What the step that rounds K to 8-bit integers (FA2_SCORES_INT8) has lost in a key head, over all sequences. A group of
+ * up to 32 keys has one step, so a column that is much larger than the others takes their bits: they become 0. Of normal
+ * numbers 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
+typedef struct fa2_rounding {
+    uint64_t values; /* numbers of K that were rounded, less the mean key */
+    uint64_t zeros;  /* how many of them are not 0 and became 0 */
+    float largest;   /* the largest magnitude among them; infinite or NaN if one is */
+    float reserved;
+} fa2_rounding;
+
 /* The settings of a context. Every zero is the default. */
 typedef struct fa2_config {
     size_t struct_bytes; /* sizeof(fa2_config) */
@@ -656,6 +666,12 @@ typedef struct fa2_config {
     void (*log_at)(void *user, fa2_log_level level, const char *message);
     /* A fa2_log_level: lines that matter less are left out. 0: FA2_LOG_INFO. */
     int log_level;
+    /* n > 0: every n-th call whose kernel rounds K waits for the stream, reads what was lost, and calls `rounding` with
+     * it: heads[0 ... problem->heads_kv - 1]. The rules of `log` hold. Calls during stream capture are left out. 0:
+     * never; fa2_read_rounding reads the same. */
+    int rounding_every;
+    void (*rounding)(void *user, const fa2_problem *problem, const fa2_rounding *heads);
+    void *rounding_user;
 } fa2_config;
 
 typedef struct fa2_context fa2_context;
@@ -744,6 +760,12 @@ typedef struct fa2_counters {
 /* Reads the counters of a context. Takes no lock: other threads may count meanwhile. With FA2_CAPTURE=FILE the counters
  * of all contexts are added up in FILE.counters, too. */
 FA2_API fa2_status fa2_read_counters(fa2_context *context, fa2_counters *ret_counters);
+
+/* Reads what the last fa2_forward with this problem and these arguments has lost by rounding K. Waits for the stream.
+ * Its workspace must be as that call left it. ret_heads: [heads_kv]. FA2_E_UNSUPPORTED: the problem's kernel does not
+ * round K. */
+FA2_API fa2_status fa2_read_rounding(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
+                                     void *stream, fa2_rounding *ret_heads);
 
 /* ---- explanations ---- */
 

@@ -96,6 +96,8 @@ __device__ __forceinline__ void forward(const Params &p)
     extern __shared__ __align__(128) char shared[];
     if constexpr (kSplit)
         let_next_step_begin();
+    if constexpr (kInt8Scores)
+        await_step_before();  // K is rounded before it is read
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const int lane = threadIdx.x % 32;
     const int team = kTeams > 1 ? threadIdx.x / kTeamThreads : 0;

@@ -9,6 +9,7 @@
 //     keys     [Hkv][tiles of all sequences][kBc][kKeyBytes]
 //     means    [B][Hkv][kKeyBytes], fp32: a mean row of the sequence's keys, which was subtracted
 //     scales   [Hkv][tiles of all sequences][4], fp32
+//     counts   [Hkv][tiles of all sequences][warps of a block], of what rounding lost; no kernel reads them
 //
 // p.partial is the first, p.partial_lse the second. A row is as the tensor's row, with zeros after its last column and
 // after the sequence's last key. Its columns are permuted within 16, so that the fragments of Q need no shuffles: byte
@@ -46,4 +47,12 @@ __device__ __forceinline__ float *mean_key(const Params &p, int batch, int kv_he
 __device__ __forceinline__ float *key_scales(const Params &p, int64 tile)
 {
     return mean_key(p, p.batch, 0) + tile * 4;
+}
+
+// The counts of a tile, one for each warp that rounded it: numbers in the upper half, and how many of them became 0 in
+// the lower half. fa2_read_rounding adds them up.
+__device__ __forceinline__ uint32 *key_counts(const Params &p, int64 tile)
+{
+    const int64 all = all_key_tiles(p) * (p.heads_q / p.group);
+    return reinterpret_cast<uint32 *>(key_scales(p, all)) + tile * (kQuantThreads / 32);
 }

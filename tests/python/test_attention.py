@@ -7,6 +7,7 @@ import gc
 import math
 import sys
 import unittest
+import warnings
 
 import device
 import fa2_attn as fa2
@@ -56,6 +57,22 @@ class Numbers(unittest.TestCase):
             device.synchronize()
             self.assertLess(reference.worst(out.get(), wanted), most)
         self.assertNotIn("scores", fa2.problem(*tensors, scores="int8", op="backward"))
+
+    def test_rounding_is_checked(self):
+        q, k, v = reference.tensors(heads_q=2, heads_kv=2, seq_q=64, seq_k=64, head_dim=128)
+        large = [x * 100 if place % 128 == 5 and place // 128 % 2 == 1 else x for place, x in enumerate(k.get())]
+        large = Tensor(k.shape).set(large)  # a column of head 1
+        with fa2.Context("", arch="sm_75", check_rounding=1) as context:
+            asked = {"heads_q": 2, "seq_q": 64, "head_dim": 128, "scores": "int8"}
+            self.assertIn(" qk=int8", context.explain(asked)["variant"])
+            said = []
+            for keys in (k, large, large):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    fa2.attention(q, keys, v, scores="int8", out=Tensor(q.shape), context=context)
+                said.append([str(warning.message) for warning in caught])
+        self.assertEqual([len(each) for each in said], [0, 1, 0])
+        self.assertRegex(said[1][0], 'scores="int8" made 0 of [4-7][0-9] % of the numbers of k in head 1')
 
     def test_int8_cache(self):
         for dtype, seq_q, sizes in (("fp16", 3, None), ("bf16", 40, None), ("fp16", 1, (1, 1, 2)), ("fp16", 1, (2, 1, 1))):

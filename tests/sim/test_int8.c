@@ -7,10 +7,13 @@
  * - Relative L1 distance of O from fp64 with 2048 keys, and the largest error of LSE: for normal numbers, for K whose
  *   columns have means, and for numbers with outliers. The same rounding with numbers in fp64, by another program, gave
  *   1.03 to 1.07 % and, with outliers, 2.7 to 3.2 %.
+ * - What fa2_read_rounding counts: all numbers of K, those that become 0, the largest one. The same from the host's
+ *   numbers. Also for K with a column 100 times as large, of which most numbers become 0.
  * - A key with a NaN: a query that sees it gets NaN. A query that sees none of the keys of its scale does not.
  */
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/cuda/rounding.h"
 #include "tests/check.h"
 #include "tests/sim/one_kernel.h"
 #include "tuner/judge/number.h"
@@ -27,6 +30,7 @@ static fa2i_loaded plain, causal;
 static buffer q, k, v, o;
 static CUdeviceptr lse_at;
 static float lse[QUERIES];
+static fa2_rounding lost; /* by the last launch */
 
 /* ---- the kernel ---- */
 
@@ -74,6 +78,7 @@ static void launch(const fa2i_loaded *loaded, int32_t keys)
             "cuMemcpyHtoD");
     must(fa2i_op_of(&problem)->check_args(&problem, &args, &grid), "the arguments");
     must(fa2i_launch(&device, loaded, &grid, &problem, &args, NULL), "the launch");
+    must(fa2i_rounding_read(&device, &loaded->variant.recipe, &problem, args.workspace, NULL, &lost), "the counts");
     must_be(cuCtxSynchronize() == CUDA_SUCCESS &&
                 cuMemcpyDtoH(o.host, o.at, sizeof(uint16_t) * Q_ELEMS) == CUDA_SUCCESS &&
                 cuMemcpyDtoH(lse, lse_at, sizeof lse) == CUDA_SUCCESS && cuMemFree(workspace) == CUDA_SUCCESS,
@@ -169,6 +174,48 @@ static void test_accuracy(numbers which, const char *name, double most, double m
     CHECK(of_lse <= most_lse);
 }
 
+/* Compares the counts of the last launch with those of the host's K, less the mean of 128 keys. A scale has keys j of a
+ * tile of 64 with equal j % 8 / 2. */
+static void check_lost(const char *name, double least, double most)
+{
+    enum { SAMPLED = 128, TILE = 64 };
+    double means[D] = {0}, largest = 0;
+    uint64_t zeros = 0;
+    for (int i = 0; i < SAMPLED; i++)
+        for (int c = 0; c < D; c++)
+            means[c] += number(&k, i * (KEYS / SAMPLED), c) / SAMPLED;
+    for (int group = 0; group < KEYS / TILE * 4; group++) {
+        double of_group = 0;
+        for (int turn = 0; turn < 2; turn++)
+            for (int i = 0; i < TILE / 4; i++)
+                for (int c = 0; c < D; c++) {
+                    const int key = group / 4 * TILE + i / 2 * 8 + group % 4 * 2 + i % 2;
+                    const double x = fabs(number(&k, key, c) - means[c]);
+                    of_group = turn == 0 ? fmax(of_group, x) : of_group;
+                    zeros += turn == 1 && x < of_group / 254;
+                }
+        largest = fmax(largest, of_group);
+    }
+    printf("%s: %.2f %% of K became 0\n", name, 100 * (double)lost.zeros / (double)lost.values);
+    CHECK_EQ(lost.values, (uint64_t)K_ELEMS);
+    CHECK(fabs((double)lost.zeros - (double)zeros) <= 1e-4 * K_ELEMS);
+    CHECK(fabs((double)lost.largest / largest - 1) < 1e-4);
+    CHECK((double)lost.zeros >= least * K_ELEMS && (double)lost.zeros <= most * K_ELEMS);
+}
+
+static void test_lost(void)
+{
+    draw(&q, NORMAL, QUERIES);
+    draw(&k, NORMAL, KEYS);
+    draw(&v, NORMAL, KEYS);
+    launch(&plain, KEYS);
+    check_lost("normal numbers", 0.005, 0.03);
+    for (int j = 0; j < KEYS; j++)
+        put(&k, j, 11, 100 * number(&k, j, 11));
+    launch(&plain, KEYS);
+    check_lost("a column 100 times as large", 0.5, 1);
+}
+
 /* Query i sees the keys up to KEYS - QUERIES + i. A scale has keys j of a tile of 64 with equal j % 8 / 2. */
 static void test_nan(void)
 {
@@ -183,11 +230,33 @@ static void test_nan(void)
         CHECK_EQ(isnan(number(&o, i, 0)) != 0, sees_scale);
         CHECK_EQ(isnan(lse[i]) != 0, sees_scale);
     }
+    CHECK(isnan(lost.largest));
     draw(&k, NORMAL, KEYS);
     q.host[5 * D + 9] = 0x7c00; /* a query with an infinity is NaN, and no other one */
     launch(&causal, KEYS);
     for (int i = 0; i < QUERIES; i++)
         CHECK_EQ(isnan(number(&o, i, 0)) != 0, i == 5);
+}
+
+/* An exact kernel has nothing to read. */
+static void test_exact(void)
+{
+    const fa2_config config = {.struct_bytes = sizeof config, .database = "", .device_plus_one = 1};
+    const fa2_problem problem = {.struct_bytes = sizeof problem,
+                                 .batch = 1,
+                                 .heads_q = 1,
+                                 .heads_kv = 1,
+                                 .seq_q = QUERIES,
+                                 .seq_k = KEYS,
+                                 .head_dim = D};
+    const fa2_forward_args args = {
+        .struct_bytes = sizeof args, .q = tensor(&q), .k = tensor(&k), .v = tensor(&v), .o = tensor(&o)};
+    fa2_context *context = NULL;
+    must(fa2_context_create(&config, &context), "the context");
+    CHECK_EQ(fa2_read_rounding(context, &problem, &args, NULL, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_read_rounding(context, &problem, &args, NULL, &lost), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "does not round K");
+    fa2_context_destroy(context);
 }
 
 int main(void)
@@ -206,7 +275,9 @@ int main(void)
     test_accuracy(NORMAL, "normal numbers", 0.013, 0.02);
     test_accuracy(MEANS, "K with means", 0.013, 0.02);
     test_accuracy(OUTLIERS, "outliers", 0.035, 0.3);
+    test_lost();
     test_nan();
+    test_exact();
     for (int i = 0; i < 4; i++)
         cuMemFree(all[i]->at);
     cuMemFree(lse_at);
