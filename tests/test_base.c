@@ -305,16 +305,19 @@ static void test_problem_check(void)
     CHECK_CONTAINS(fa2_last_message(), "scores is int8; the operation backward has no scores");
 }
 
-/* K and V in 8 bits: whole chunks of 16 columns, and neither new keys nor V in K. */
+/* K and V in 8 bits: whole chunks of 16 columns, and no V in K. Only they have scales. */
 static void test_kv(void)
 {
     fa2_problem cache = good;
     cache.kv = FA2_KV_INT8;
     CHECK_EQ(fa2i_problem_check(&cache), FA2_OK);
     cache.append = 1;
-    CHECK_EQ(fa2i_problem_check(&cache), FA2_E_UNSUPPORTED);
-    CHECK_STR(fa2_last_message(), "append is 1; it must be 0 where kv is int8");
-    cache.append = 0;
+    cache.kv_scales = FA2_SCALES_FP16;
+    CHECK_EQ(fa2i_problem_check(&cache), FA2_OK);
+    cache.kv = FA2_KV_DTYPE;
+    CHECK_EQ(fa2i_problem_check(&cache), FA2_E_INVALID);
+    CHECK_STR(fa2_last_message(), "kv_scales is fp16; it must be fp32 where kv is dtype");
+    cache.append = cache.kv_scales = 0;
     cache.v_in_k = 1;
     cache.kv = FA2_KV_FP8;
     CHECK_EQ(fa2i_problem_check(&cache), FA2_E_UNSUPPORTED);

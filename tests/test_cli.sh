@@ -120,6 +120,11 @@ run 2 explain --arch sm_86 --shape op=backward,B=2147483647,Hq=1,Sq=1,Tq=5368709
 has err "Hq times the sum of Tq and 128 times B is 275414777728; a launch takes at most 8589934591 rows"
 run 0 explain --arch sm_86 --shape Hq=1,Sq=536870912,D=64,causal=1 --db huge.db
 lacks out nan
+# K and V in 8 bits: on SM 9.0, too, the families on mma.sync serve them
+for shape in "Sq=1,Sk=4096 fwd_splitkv_sm80" "Sq=1024,Sk=4096 fwd_sm80"; do
+    run 0 explain --arch sm_90 --shape "B=16,Hq=32,Hkv=8,${shape% *},D=128,kv=int8,kv_scales=fp16" --db huge.db
+    has out "kernel    ${shape#* } d=128"
+done
 run 2 tune --device 0 --device 1
 has err "--device is given twice"
 for first in batch Batch; do

@@ -60,6 +60,9 @@ static void test_create_fails(void)
     config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = "", .check_numbers = 2};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "check_numbers is 2; it must be 0 or 1");
+    config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = "", .rounding_every = 1};
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "rounding_every is 1; it must be 0 or more, and 0 if rounding is NULL");
     config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = "", .never_compile = 1, .arch = 75};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "never_compile is 1 and config.arch 75; ");

@@ -370,11 +370,51 @@ static void test_kv(void)
     args.lse = (float *)0x5000008;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "lse shares memory with k_scale");
+    args.lse = NULL;
+    with.kv_scales = FA2_SCALES_FP16;
+    args.v_scale.data = (const void *)0x5000002;
+    check_good(&with, &args);
+}
+
+/* Scales that append writes: one for each row, apart from all else. They may lie side by side with others. */
+static void test_kv_append(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    const int64_t heads = problem.heads_kv, keys = problem.seq_k;
+    with.kv = FA2_KV_INT8;
+    with.append = 1;
+    args.append = (fa2_append){args.k, args.v, 1};
+    args.append.k.data = (void *)0x6000000;
+    args.append.v.data = (void *)0x7000000;
+    args.k_scale = (fa2_kv_scales){(const void *)0x5000000, 2 * heads * keys, 2 * heads, 2};
+    args.v_scale = (fa2_kv_scales){(const void *)0x5000004, 2 * heads * keys, 2 * heads, 2};
+    check_good(&with, &args);
+    args.v_scale.data = args.k_scale.data;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "k_scale shares memory with v_scale");
+    args.v_scale = (fa2_kv_scales){args.append.k.data, heads * keys, heads, 1};
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v_scale shares memory with append.k");
+    args.v_scale = (fa2_kv_scales){args.q.data, heads * keys, heads, 1};
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v_scale shares memory with q");
+    args.v_scale = (fa2_kv_scales){(const void *)0x8000000, 0, heads, 1};
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v_scale.stride_batch is 0, but append writes a scale for each of");
+    args.v_scale.stride_batch = 1;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v_scale: scales of different rows would share memory");
+    args.v_scale = (fa2_kv_scales){(const void *)0x8000000, heads * keys, 1, keys};
+    args.lse = (float *)0x8000008;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "lse shares memory with v_scale");
 }
 
 int main(void)
 {
     test_kv();
+    test_kv_append();
     test_lengths();
     test_varlen();
     test_paged();

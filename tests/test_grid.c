@@ -91,7 +91,7 @@ static void test_column_keys(void)
 }
 
 /* K in 8-bit integers: whole tiles of each sequence, and rows of whole 32 columns. Packed sequences have tiles where
- * they may begin. Four scales for a tile and a mean for each sequence and key head. */
+ * they may begin. Four scales and a count of each warp for a tile, and a mean for each sequence and key head. */
 static void test_int8_keys(void)
 {
     static const char text[] = "op=forward abi=2 rows=128 keys=64 workspace=int8_keys; "
@@ -106,14 +106,14 @@ static void test_int8_keys(void)
     CHECK_EQ(grid.blocks[0], 2 * 9); /* 33 tiles of a key head */
     CHECK_EQ(grid.blocks[1], 3 * 8);
     CHECK_EQ(grid.partial_bytes, tiles * 64 * 96);
-    CHECK_EQ(grid.workspace_bytes, tiles * 64 * 96 + tiles * 4 * 4 + 3 * 2 * 96 * 4);
+    CHECK_EQ(grid.workspace_bytes, tiles * 64 * 96 + tiles * (4 * 4 + 8 * 4) + 3 * 2 * 96 * 4);
     problem.varlen = 1;
     problem.total_q = 3;
     problem.total_k = 1000;
     grid = grid_of(&recipe, problem);
     tiles = 2 * (1000 / 64 + 3);
     CHECK_EQ(grid.blocks[0], 2 * 5);
-    CHECK_EQ(grid.workspace_bytes, tiles * 64 * 96 + tiles * 4 * 4 + 3 * 2 * 96 * 4);
+    CHECK_EQ(grid.workspace_bytes, tiles * 64 * 96 + tiles * (4 * 4 + 8 * 4) + 3 * 2 * 96 * 4);
 }
 
 /* Sequences with lengths: as many work shares as fit the card, and one more for each row tile. */

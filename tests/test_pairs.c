@@ -7,9 +7,8 @@
 
 /* Refused pairs. Remove a line when its pair becomes valid; a new refusal must be added. */
 static const char *const refused[][2] = {
-    {"varlen", "leftpad"},    {"varlen", "cache_rows"},        {"paged", "cache_rows"},
-    {"append", "int8_cache"}, {"rotary_halves", "int8_cache"}, {"rotary_interleaved", "int8_cache"},
-    {"v_in_k", "int8_cache"}, {"int8_cache", "beyond_256"},
+    {"varlen", "leftpad"},   {"varlen", "cache_rows"},     {"paged", "cache_rows"},     {"v_in_k", "int8_cache"},
+    {"v_in_k", "fp8_cache"}, {"int8_cache", "beyond_256"}, {"fp8_cache", "beyond_256"},
 };
 enum { REFUSED = sizeof refused / sizeof *refused };
 

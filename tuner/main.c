@@ -76,7 +76,8 @@ static const fa2i_command commands[] = {
      "Without shapes: --preset seeds. Exit status 1 when a shape has no kernel, or the program failed.\n\n"
      "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP},
     {"bench", fa2i_cmd_bench,
-     "--device N [SHAPES] [--scale S|B|D] [--runs N] [--rest MS] [--cold] [--against FILE [--fail-above P%]] "
+     "--device N [SHAPES] [--scale S|B|D] [--precisions] [--runs N] [--rest MS] [--cold] [--against FILE [--fail-above "
+     "P%]] "
      "[--db FILE] [--format text|csv|json]",
      "time the runtime's kernels, by one protocol, beside the default",
      "Times the kernel that the runtime would use for each shape, and the one that it would use\n"
@@ -86,6 +87,8 @@ static const fa2i_command commands[] = {
      "  --scale AXIS      S, B or D, repeatable: also time other values of it, and print a table\n"
      "  --runs N          timed runs of each kernel, at least 10; default 100\n"
      "  --rest MS         idle before each round, for cards at their power limit; default 0\n"
+     "  --precisions      also time each forward shape with fp16 sums, 8-bit scores and 8-bit caches, and print a\n"
+     "                    table of times and errors, for numbers that are easy and hard to round\n"
      "  --cold            one launch per run, after a flush of the L2 cache\n"
      "  --against FILE    compare with the times in FILE, which bench --format json wrote on such a card\n"
      "  --fail-above P%   exit status 1 when a shape takes P per cent longer than in FILE, as 5%\n" DB_HELP
@@ -147,7 +150,8 @@ static const fa2i_command commands[] = {
      "                    measured ceilings, and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--with-code] [--db FILE]", "write measurements and winners, without code",
      "Writes the database as JSON lines; \"-\" is standard output. Without --with-code there is\n"
-     "no code in it: import compiles, and tuning verifies it there. It replaces an export of that name when the new one\n"
+     "no code in it: import compiles, and tuning verifies it there. It replaces an export of that name when the new "
+     "one\n"
      "is complete, but no other file.\n\n"
      "  --with-code       also the code of the kernels that calls take, for your other machines; a new file\n"
      "                    is readable by you alone\n" DB_HELP},

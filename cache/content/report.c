@@ -16,7 +16,7 @@
 #include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 
-enum { COLUMNS_MAX = 64 };
+enum { COLUMNS_MAX = 96 };
 
 #define ORDER_IF_KIND_KIND(name) ", " #name
 #define ORDER_IF_KIND_SIZE(name) ""

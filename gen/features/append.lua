@@ -1,5 +1,6 @@
--- append: a step before attention writes new keys and values into the cache (templates/forward/append.cuh). rotary:
--- that step rotates the new keys and Q, and writes Q to the workspace.
+-- append: a step before attention writes new keys and values into the cache (templates/forward/append.cuh; into a cache
+-- in 8 bits: kv8_append.cuh). rotary: that step rotates the new keys and Q, and writes Q to the workspace.
+local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 
 local M = {}
@@ -40,7 +41,7 @@ function M.recipe(recipe, v)
    end
    table.insert(recipe.steps, 1, {
       entry = recipe.steps[1].entry .. "_prepare", role = "prepare", threads = threads, smem = 0,
-      blocks = "new_rows/" .. threads * 8 // v.d,
+      blocks = "new_rows/" .. (kv8.is_on(v) and threads // 32 or threads * 8 // v.d),
    })
    if is_rotary(v) then
       recipe.workspace = recipe.workspace and recipe.workspace .. "_and_queries" or "queries"

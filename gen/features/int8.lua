@@ -71,7 +71,7 @@ function M.us(v, problem, arch)
    return arch.launch_us + rows * elements.bytes(v) * (v.d + M.key_columns(v)) / arch.dram
 end
 
--- Adds the step and its workspace to a recipe.
+-- Adds the step and its workspace to a recipe. The main step begins early: its blocks wait for that step.
 function M.recipe(recipe, v)
    if not M.is_on(v) then
       return
@@ -80,6 +80,7 @@ function M.recipe(recipe, v)
       entry = recipe.steps[1].entry .. "_quantise", role = "quantise", threads = threads_of_block(v), smem = 0,
       blocks = "head_tiles/" .. tiles_of_block(v),
    })
+   recipe.steps[2].early = 1
    recipe.workspace = "int8_keys"
 end
 

@@ -7,6 +7,12 @@ local M = {}
 M.forward_only = true
 M.axis = {name = "kv", field = "kv", values = {"dtype", "int8", "fp8"}, feature = true}
 
+-- The type of the scales. In shared memory they are fp32.
+M.scales = {
+   forward_only = true,
+   axis = {name = "kv_scales", field = "kv_scales", values = {"fp32", "fp16"}, feature = true},
+}
+
 function M.is_on(v)
    return v.kv ~= nil and v.kv ~= "dtype"
 end
@@ -47,9 +53,10 @@ end
 -- Instructions for an element in fp16 and in bf16 (templates/lib/bytes.cuh).
 local per_element = {int8 = {fp16 = 1.25, bf16 = 2}, fp8 = {fp16 = 2, bf16 = 2.5}}
 
--- Returns what templates see: 0, 1 or 2.
+-- Returns what templates see (features/config.cu.in).
 function M.type_of(v)
-   return v.kv == "fp8" and 2 or v.kv == "int8" and 1 or 0
+   local kind = v.kv == "fp8" and 2 or v.kv == "int8" and 1 or 0
+   return v.kv_scales == "fp16" and kind + 2 or kind
 end
 
 -- Returns the fp32 instructions for each score. Each warp makes the elements of its team's tiles, so a row tile of 16
@@ -67,7 +74,7 @@ end
 
 -- Returns the bytes of a key's scales.
 function M.key_scales(problem)
-   return problem.kv == "dtype" and 0 or 8
+   return problem.kv == "dtype" and 0 or problem.kv_scales == "fp16" and 4 or 8
 end
 
 return M

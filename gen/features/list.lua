@@ -26,7 +26,7 @@ local window = require("features.window")
 -- In the order of texts.
 M.all = {
    alibi, sinks, bias, dropout, lengths, lengths.packed, paged, cache, cache.rows,
-   append, append.rotary, append.rotary_dim, kv8,
+   append, append.rotary, append.rotary_dim, kv8, kv8.scales,
 }
 
 -- The axes that every family has.

@@ -48,7 +48,7 @@ _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIE
 _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
                    sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t) &&
                    sizeof(fa2_sums) == sizeof(int32_t) && sizeof(fa2_scores) == sizeof(int32_t) &&
-                   sizeof(fa2_kv) == sizeof(int32_t),
+                   sizeof(fa2_kv) == sizeof(int32_t) && sizeof(fa2_scales) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {[FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
@@ -66,6 +66,7 @@ static const char *const rotary_words[] = {
 static const char *const sums_words[] = {[FA2_SUMS_FP32] = "fp32", [FA2_SUMS_FAST] = "fast"};
 static const char *const scores_words[] = {[FA2_SCORES_EXACT] = "exact", [FA2_SCORES_INT8] = "int8"};
 static const char *const kv_words[] = {[FA2_KV_DTYPE] = "dtype", [FA2_KV_INT8] = "int8", [FA2_KV_FP8] = "fp8"};
+static const char *const kv_scales_words[] = {[FA2_SCALES_FP32] = "fp32", [FA2_SCALES_FP16] = "fp16"};
 
 static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
                                            [FA2_WINDOW_SLIDING] = "sliding",
@@ -90,6 +91,8 @@ static const char *const *words_of(fa2i_field_type type)
         return scores_words;
     case FA2I_TYPE_KV:
         return kv_words;
+    case FA2I_TYPE_KV_SCALES:
+        return kv_scales_words;
     case FA2I_TYPE_INT:
         return NULL;
     }

@@ -36,7 +36,8 @@ typedef enum fa2i_field_type {
     FA2I_TYPE_ROTARY,
     FA2I_TYPE_SUMS,
     FA2I_TYPE_SCORES,
-    FA2I_TYPE_KV
+    FA2I_TYPE_KV,
+    FA2I_TYPE_KV_SCALES
 } fa2i_field_type;
 
 /* The meaning of a text without the field. */
@@ -121,6 +122,12 @@ static inline int32_t fa2i_elem_bytes(fa2_dtype dtype)
 static inline int32_t fa2i_key_bytes(const fa2_problem *problem)
 {
     return problem->kv == FA2_KV_DTYPE ? fa2i_elem_bytes(problem->dtype) : 1;
+}
+
+/* Returns the bytes of a scale of a row of K or V in 8 bits. */
+static inline size_t fa2i_scale_bytes(const fa2_problem *problem)
+{
+    return problem->kv_scales == FA2_SCALES_FP16 ? sizeof(uint16_t) : sizeof(float);
 }
 
 /* Returns the columns of V and O. */

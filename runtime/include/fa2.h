@@ -253,24 +253,28 @@ typedef enum fa2_scores {
 
 /* The type of K and V in memory.
  *
- * In 8 bits, each row of a head, which is a token, has a scale in fp32, for K and for V: args.k_scale, args.v_scale. An
- * element counts as its number times the scale of its row. Q, O and dtype stay what they are, and no element of Q is
- * rounded.
+ * In 8 bits, each row of a head, which is a token, has a scale, for K and for V: args.k_scale, args.v_scale. They are
+ * fp32, or fp16 with problem.kv_scales. An element counts as its number times the scale of its row. Q, O and dtype stay
+ * what they are, and no element of Q is rounded.
  *   - FA2_KV_INT8: integers from -128 to 127 (int8_t).
  *   - FA2_KV_FP8: e4m3 numbers, up to 448 in magnitude. The bytes 0x7f and 0xff, which mean NaN, count as 480 and -480.
  *     int8 is more exact at the same size if each row has its own scale, and takes fewer instructions.
- *   - head_dim and head_dim_v are multiples of 16, and head_dim is at most 256. There is no v_in_k and no append.
+ *   - head_dim and head_dim_v are multiples of 16, and head_dim is at most 256. There is no v_in_k.
  *   - Strides of K and V are multiples of 16 elements.
  *   - A scale that is 0 makes the row 0. An infinite or NaN scale of a row makes the queries NaN that see the row, and
  *     may make others NaN that see a key in the same 128 keys. A negative scale is a number like others.
  *   - With fp16, scales of V are at most 1000 in magnitude (int8), or 250 (fp8), and its elements at most 65504. Rows of
  *     V without an element above 2^-9 lose bits.
+ *   - append rounds the new rows, which are of the dtype, and writes a scale for each: its largest absolute value / 127,
+ *     or / 448 with FP8, rounded to the scales' type. Elements become the nearest number. Keys are rotated first. A NaN
+ *     or an infinity in a row makes its scale that, and a scale beyond fp16 is infinite.
  *   - sums and scores have no effect beside it. */
 typedef enum fa2_kv {
     FA2_KV_DTYPE = 0, /* dtype, as Q and O */
     FA2_KV_INT8 = 1,
     FA2_KV_FP8 = 2
 } fa2_kv;
+typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
 
 /* Partial results: attention over a part of the keys, in fp32. Calls with MERGE become one result over all their keys.
  * So keys may lie on several devices, or come one part after the other.
@@ -355,7 +359,8 @@ typedef struct fa2_problem {
     fa2_scores scores;     /* forward. INT8 permits 8-bit integers in Q K^T. Else EXACT */
     fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments */
     int32_t partial;       /* a fa2_partial: whether O, or the gradients, are fp32, and whether they are merged */
-    int32_t reserved[13];  /* 0. Fields that come later take their places, so that the size stays the same */
+    fa2_scales kv_scales;  /* the type of these scales; FP32 if kv is DTYPE */
+    int32_t reserved[12];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */
@@ -370,13 +375,14 @@ typedef struct fa2_tensor {
     int64_t stride_head;
 } fa2_tensor;
 
-/* The scales of the rows of K or of V in 8 bits, fp32, on the device. The scale of the row that belongs to key j of head
+/* The scales of the rows of K or of V in 8 bits, on the device, of the type problem.kv_scales. The scale of the row that belongs to key j of head
  * h in batch b is number b * stride_batch + j * stride_seq + h * stride_head. Batches and rows are those of K: pages and
  * their rows if K is paged, rows of the cache if the problem has cache_rows, batch 0 for packed sequences. Strides count
  * elements and are not negative. A stride of 0 shares scales: with two of them a head has one scale for all rows.
- * Fastest: stride_seq is 1. */
+ * With append they are written: then each row has its own, and no other argument shares its bytes. Fastest: stride_seq
+ * is 1. */
 typedef struct fa2_kv_scales {
-    const float *data; /* 4-byte aligned */
+    const void *data; /* aligned to a scale's bytes */
     int64_t stride_batch;
     int64_t stride_seq;
     int64_t stride_head;
@@ -594,6 +600,16 @@ typedef enum fa2_log_level {
     FA2_LOG_DEBUG = 4    /* Each problem that is prepared: its kernel, by which rule, after how many microseconds. */
 } fa2_log_level;
 
+/* What the step that rounds K to 8-bit integers (FA2_SCORES_INT8) has lost in a key head, over all sequences. A group of
+ * up to 32 keys has one step, so a column that is much larger than the others takes their bits: they become 0. Of normal
+ * numbers 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
+typedef struct fa2_rounding {
+    uint64_t values; /* numbers of K that were rounded, less the mean key */
+    uint64_t zeros;  /* how many of them are not 0 and became 0 */
+    float largest;   /* the largest magnitude among them; infinite or NaN if one is */
+    float reserved;
+} fa2_rounding;
+
 /* The settings of a context. Every zero is the default. */
 typedef struct fa2_config {
     size_t struct_bytes; /* sizeof(fa2_config) */
@@ -649,6 +665,12 @@ typedef struct fa2_config {
     void (*log_at)(void *user, fa2_log_level level, const char *message);
     /* A fa2_log_level: lines that matter less are left out. 0: FA2_LOG_INFO. */
     int log_level;
+    /* n > 0: every n-th call whose kernel rounds K waits for the stream, reads what was lost, and calls `rounding` with
+     * it: heads[0 ... problem->heads_kv - 1]. The rules of `log` hold. Calls during stream capture are left out. 0:
+     * never; fa2_read_rounding reads the same. */
+    int rounding_every;
+    void (*rounding)(void *user, const fa2_problem *problem, const fa2_rounding *heads);
+    void *rounding_user;
 } fa2_config;
 
 typedef struct fa2_context fa2_context;
@@ -737,6 +759,12 @@ typedef struct fa2_counters {
 /* Reads the counters of a context. Takes no lock: other threads may count meanwhile. With FA2_CAPTURE=FILE the counters
  * of all contexts are added up in FILE.counters, too. */
 FA2_API fa2_status fa2_read_counters(fa2_context *context, fa2_counters *ret_counters);
+
+/* Reads what the last fa2_forward with this problem and these arguments has lost by rounding K. Waits for the stream.
+ * Its workspace must be as that call left it. ret_heads: [heads_kv]. FA2_E_UNSUPPORTED: the problem's kernel does not
+ * round K. */
+FA2_API fa2_status fa2_read_rounding(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
+                                     void *stream, fa2_rounding *ret_heads);
 
 /* ---- explanations ---- */
 

@@ -76,7 +76,7 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
         FA2_TRY(check_apart(m));
     }
     for (int i = 0; i < FA2I_OPERAND_COUNT; i++) {
-        if (!fa2i_operand_is_written(i) || !fa2i_operand_is_asked(p, i) ||
+        if (!fa2i_operand_is_gradient(i) || !fa2i_operand_is_asked(p, i) ||
             (fa2i_operands[i].access == FA2I_ACCESS_MAY_WRITE && fa2i_operand_data(p->op, args, i) == NULL))
             continue;
         FA2_TRY(fa2i_operand_locate(p, args, i, &m->memory[m->count]));

@@ -132,7 +132,7 @@ static fa2_status check_operands(const fa2_problem *problem, const void *args, c
     fa2_status st = FA2_OK;
     const uint32_t asked = fa2i_operands_asked(problem);
     for (int i = 0; asked >> i != 0; i++) {
-        if ((asked >> i & 1) == 0 || fa2i_operand_is_written(i))
+        if ((asked >> i & 1) == 0 || fa2i_operand_is_written(problem, i))
             continue;
         FA2_TRY(fa2i_feature_rows_check(problem, args, i));
         FA2_TRY(fa2i_operand_locate(problem, args, i, &m));

@@ -39,6 +39,17 @@ static inline bool fa2i_forward_has_lengths(const fa2_problem *problem)
 int32_t fa2i_forward_total_q(const fa2_problem *problem);
 int32_t fa2i_forward_total_k(const fa2_problem *problem);
 
+/* Where the step that rounds K leaves its results in the workspace, in bytes (templates/forward/int8_keys.cuh): after
+ * the keys come means, scales and counts. tiles: of a key head, in all sequences. warps: counts of a tile. */
+enum { FA2I_INT8_SCALES = 4 }; /* of a tile */
+typedef struct fa2i_int8_layout {
+    size_t means_at, scales_at, counts_at;
+    size_t tiles, warps;
+} fa2i_int8_layout;
+
+/* The recipe has that step. */
+fa2i_int8_layout fa2i_forward_int8_layout(const fa2i_recipe *recipe, const fa2_problem *problem);
+
 /* If lengths are in device memory, work is counted, and kernels are tuned, as if they were these. With seqused they
  * rise in even steps up to seq_k. rank: 0 ... batch - 1, the shortest first. */
 int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank);

@@ -11,7 +11,7 @@
 #include "runtime/ops/forward.h"
 
 typedef struct operands {
-    fa2i_memory q, k, v, o, lse, workspace;
+    fa2i_memory q, k, v, o, lse, workspace, k_scale, v_scale; /* scales: if they are written */
 } operands;
 
 static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *args, operands *m)
@@ -76,11 +76,61 @@ done:
     return st;
 }
 
+/* Locates scales that a launch writes. Each row has one of its own, which shares no byte with anything. */
+static fa2_status locate_written_scales(const fa2_problem *p, const fa2_forward_args *args, int operand,
+                                        fa2i_memory *scales)
+{
+    char name[FA2I_STRIDE_CHARS];
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_operand_locate(p, args, operand, scales));
+    const int64_t strides[4] = {scales->strides[0], scales->strides[1], scales->strides[2]};
+    const int32_t extents[4] = {scales->extents[0], scales->extents[1], scales->extents[2], 1};
+    for (int i = 0; i < 3; i++)
+        if (extents[i] > 1 && strides[i] == 0)
+            FA2_TRY(fa2i_fail(FA2_E_INVALID, "%s is 0, but append writes a scale for each of %d",
+                              fa2i_operand_stride_name(operand, i, name), (int)extents[i]));
+    if (fa2i_memory_elements_meet(strides, extents, scales->row_bytes))
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "%s: scales of different rows would share memory, but append writes them",
+                          scales->name));
+done:
+    return st;
+}
+
+/* Checks what a launch writes besides O: rows of K and V, and their scales. */
+static fa2_status check_growing(const fa2_problem *p, const fa2_forward_args *args, operands *m)
+{
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_memory_check_apart(&m->k, &m->q));
+    FA2_TRY(fa2i_memory_check_apart(&m->v, &m->q));
+    if (!p->v_in_k)
+        FA2_TRY(fa2i_memory_check_apart(&m->v, &m->k));
+    if (p->kv == FA2_KV_DTYPE)
+        goto done;
+    fa2i_memory *const scales[] = {&m->k_scale, &m->v_scale};
+    for (int i = 0; i < 2; i++) {
+        FA2_TRY(locate_written_scales(p, args, i == 0 ? FA2I_OPERAND_k_scale : FA2I_OPERAND_v_scale, scales[i]));
+        FA2_TRY(check_apart_from_inputs(m, scales[i]));
+        FA2_TRY(fa2i_memory_check_apart(scales[i], &m->o));
+    }
+    FA2_TRY(fa2i_memory_check_apart(&m->k_scale, &m->v_scale));
+done:
+    return st;
+}
+
+/* Checks that outputs share no byte with operands that are only read. Scales that are written are apart from LSE and
+ * the workspace, too. */
 static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *args, const operands *m)
 {
-    const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace, &m->k, &m->v};
-    const int cache = 2; /* the last ones of the outputs */
-    return fa2i_features_check(p, args, outputs, (int)(sizeof outputs / sizeof *outputs) - (p->append ? 0 : cache));
+    const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace, &m->k, &m->v, &m->k_scale, &m->v_scale};
+    const int cache = 4; /* the last ones of the outputs */
+    fa2_status st = FA2_OK;
+    for (int i = 1; p->append && i < 3; i++) {
+        FA2_TRY(fa2i_memory_check_apart(outputs[i], &m->k_scale));
+        FA2_TRY(fa2i_memory_check_apart(outputs[i], &m->v_scale));
+    }
+    FA2_TRY(fa2i_features_check(p, args, outputs, (int)(sizeof outputs / sizeof *outputs) - (p->append ? 0 : cache)));
+done:
+    return st;
 }
 
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args, const fa2i_grid *grid)
@@ -90,12 +140,8 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
 
     FA2_TRY(locate_tensors(problem, args, &m));
     FA2_TRY(check_apart_from_inputs(&m, &m.o));
-    if (problem->append) {
-        FA2_TRY(fa2i_memory_check_apart(&m.k, &m.q));
-        FA2_TRY(fa2i_memory_check_apart(&m.v, &m.q));
-        if (!problem->v_in_k)
-            FA2_TRY(fa2i_memory_check_apart(&m.v, &m.k));
-    }
+    if (problem->append)
+        FA2_TRY(check_growing(problem, args, &m));
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
     else if (problem->partial == FA2_PARTIAL_MERGE)

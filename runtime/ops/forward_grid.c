@@ -126,6 +126,17 @@ static int64_t blocks_of(const fa2i_card *card, const fa2i_recipe *recipe, const
     return step->blocks == FA2I_BLOCKS_RESIDENT_ROW_TILES && resident < main_blocks ? resident : main_blocks;
 }
 
+fa2i_int8_layout fa2i_forward_int8_layout(const fa2i_recipe *recipe, const fa2_problem *problem)
+{
+    const size_t row_bytes = (size_t)ceil_div(problem->head_dim, 32) * 32, heads = (size_t)problem->heads_kv;
+    fa2i_int8_layout out = {.tiles = (size_t)key_tiles(recipe, problem),
+                            .warps = (size_t)fa2i_recipe_step(recipe, FA2I_STEP_QUANTISE)->threads / 32};
+    out.means_at = heads * out.tiles * (size_t)recipe->keys * row_bytes;
+    out.scales_at = out.means_at + heads * (size_t)problem->batch * row_bytes * sizeof(float);
+    out.counts_at = out.scales_at + heads * out.tiles * FA2I_INT8_SCALES * sizeof(float);
+    return out;
+}
+
 static fa2_status count_blocks(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
                                int64_t main_blocks, fa2i_grid *grid)
 {
@@ -148,13 +159,14 @@ static size_t column_key_bytes(const fa2i_recipe *recipe, const fa2i_grid *grid)
     return COLUMN_KEYS_AT + keys * COLUMN_KEY_BYTES;
 }
 
-/* K in 8-bit integers: rows of whole k32 steps, four scales for each tile, a mean key for each sequence. */
+/* K in 8-bit integers: rows of whole k32 steps, a mean key for each sequence, four scales for each tile, and a count of
+ * each warp that rounded it. */
 static void add_int8_keys(const fa2i_recipe *recipe, const fa2_problem *problem, fa2i_grid *grid)
 {
-    const size_t row_bytes = (size_t)ceil_div(problem->head_dim, 32) * 32, heads = (size_t)problem->heads_kv;
-    const size_t tiles = heads * (size_t)key_tiles(recipe, problem), means = heads * (size_t)problem->batch;
-    grid->partial_bytes = tiles * (size_t)recipe->keys * row_bytes;
-    grid->workspace_bytes = grid->partial_bytes + (tiles * 4 + means * row_bytes) * sizeof(float);
+    const fa2i_int8_layout layout = fa2i_forward_int8_layout(recipe, problem);
+    const size_t tiles = layout.tiles * (size_t)problem->heads_kv;
+    grid->partial_bytes = layout.means_at;
+    grid->workspace_bytes = layout.counts_at + tiles * layout.warps * sizeof(uint32_t);
 }
 
 fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,

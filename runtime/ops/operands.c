@@ -128,6 +128,8 @@ size_t fa2i_operand_elem_bytes(const fa2_problem *problem, int operand)
     const fa2i_elem elem = fa2i_operands[operand].elem;
     if (elem == FA2I_ELEM_DTYPE)
         return (size_t)fa2i_elem_bytes(problem->dtype);
+    if (elem == FA2I_ELEM_SCALE)
+        return fa2i_scale_bytes(problem);
     return elem == FA2I_ELEM_BIAS ? of_bias[fa2i_bias_type(problem->bias)] : bytes[elem];
 }
 
@@ -249,9 +251,10 @@ static fa2_status locate_array(const fa2_problem *p, const void *args, int opera
     }
     FA2_TRY(fa2i_memory_of_array(o->member, fa2i_operand_data(p->op, args, operand), (size_t)end, align, m));
     m->name = o->name;
-    m->row_bytes = o->strides == o->rank && o->rank > 0 ? row + reaches[o->rank - 1] : row;
-    for (int i = 0; i < o->strides && i < o->rank - 1; i++) {
-        const int at = o->shape[i] == B || o->shape[i] == Kb ? 0 : o->shape[i] == Hq ? 2 : 1;
+    const bool in_rows = o->strides == o->rank && o->rank == FA2I_OPERAND_RANK; /* the last dimension makes the row */
+    m->row_bytes = in_rows ? row + reaches[o->rank - 1] : row;
+    for (int i = 0; i < o->strides && i < FA2I_OPERAND_RANK - 1; i++) {
+        const int at = o->shape[i] == B || o->shape[i] == Kb ? 0 : o->shape[i] == Hq || o->shape[i] == Hkv ? 2 : 1;
         m->extents[at] = (int32_t)extents[i];
         m->strides[at] = extents[i] > 1 ? strides[i] * elem_bytes : 0;
     }

@@ -23,7 +23,14 @@ typedef enum fa2i_operand_id {
     FA2I_OPERAND_COUNT
 } fa2i_operand_id;
 
-typedef enum fa2i_elem { FA2I_ELEM_FP32, FA2I_ELEM_INT32, FA2I_ELEM_UINT64, FA2I_ELEM_DTYPE, FA2I_ELEM_BIAS } fa2i_elem;
+typedef enum fa2i_elem {
+    FA2I_ELEM_FP32,
+    FA2I_ELEM_INT32,
+    FA2I_ELEM_UINT64,
+    FA2I_ELEM_DTYPE,
+    FA2I_ELEM_BIAS,
+    FA2I_ELEM_SCALE
+} fa2i_elem;
 
 typedef enum fa2i_dim {
     FA2I_DIM_NONE,
@@ -47,6 +54,7 @@ typedef enum fa2i_dim {
 typedef enum fa2i_access {
     FA2I_ACCESS_READ,
     FA2I_ACCESS_MAY_READ,
+    FA2I_ACCESS_GROW,
     FA2I_ACCESS_WRITE,
     FA2I_ACCESS_MAY_WRITE
 } fa2i_access;
@@ -75,10 +83,16 @@ static inline bool fa2i_operand_is_asked(const fa2_problem *problem, int operand
     return (fa2i_operands_asked(problem) >> operand & 1) != 0;
 }
 
-/* Returns whether launches write the operand: a gradient. */
-static inline bool fa2i_operand_is_written(int operand)
+/* Returns whether the operand is a gradient. */
+static inline bool fa2i_operand_is_gradient(int operand)
 {
     return fa2i_operands[operand].access >= FA2I_ACCESS_WRITE;
+}
+
+/* Returns whether launches write the operand: a gradient, or scales of a cache that grows. */
+static inline bool fa2i_operand_is_written(const fa2_problem *problem, int operand)
+{
+    return fa2i_operand_is_gradient(operand) || (fa2i_operands[operand].access == FA2I_ACCESS_GROW && problem->append);
 }
 
 /* Returns whether problems ask for any operand. */

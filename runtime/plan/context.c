@@ -19,6 +19,7 @@
 #include "fa2.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
@@ -26,6 +27,7 @@
 #include "runtime/base/sized.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/check_numbers.h"
+#include "runtime/cuda/rounding.h"
 #include "runtime/cuda/launch.h"
 #include "runtime/cuda/tensor_map.h"
 #include "runtime/plan/capture.h"
@@ -43,7 +45,11 @@ struct fa2_context {
     fa2i_planner planner;
     fa2i_capture *capture; /* NULL if calls are not counted */
     bool checks_numbers;
-    unsigned forks; /* fa2i_process_watch */
+    int rounding_every; /* as in fa2_config, with the next two */
+    void (*rounding)(void *user, const fa2_problem *problem, const fa2_rounding *heads);
+    void *rounding_user;
+    atomic_uint rounded; /* calls so far whose kernel rounds K */
+    unsigned forks;      /* fa2i_process_watch */
 };
 
 static fa2_status check_arch(int arch)
@@ -79,6 +85,9 @@ static fa2_status check_config(const fa2_config *config)
                          "config.never_compile is 1 and config.arch %d; kernels for another SM must "
                          "be compiled, so one of them must be 0",
                          config->arch);
+    if (config->rounding_every < 0 || (config->rounding_every > 0 && config->rounding == NULL))
+        return fa2i_fail(FA2_E_INVALID, "config.rounding_every is %d; it must be 0 or more, and 0 if rounding is NULL",
+                         config->rounding_every);
     if (config->log_level < 0 || config->log_level > FA2_LOG_DEBUG)
         return fa2i_fail(FA2_E_INVALID, "config.log_level is %d; it must be 0, or a fa2_log_level up to %d",
                          config->log_level, FA2_LOG_DEBUG);
@@ -106,6 +115,9 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
         goto done;
     }
     context->checks_numbers = config->check_numbers;
+    context->rounding_every = config->rounding_every;
+    context->rounding = config->rounding;
+    context->rounding_user = config->rounding_user;
     pthread_mutex_init(&context->mutex, NULL);                                /* cannot fail with default attributes */
     context->forks = atomic_load_explicit(&fa2i_forks, memory_order_relaxed); /* so that destroying works from here
                                                                                * on */
@@ -443,6 +455,65 @@ done:
     return st;
 }
 
+/* ---- what rounding lost ---- */
+
+static fa2_status read_rounding(const fa2_context *context, const fa2i_ready *ready, const fa2_problem *problem,
+                                const fa2_forward_args *args, CUstream stream, fa2_rounding *ret_heads)
+{
+    fa2_status st = fa2i_device_enter(&context->device);
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_rounding_read(&context->device, &ready->slot->loaded.variant.recipe, problem, args->workspace, stream,
+                            ret_heads);
+    fa2i_device_leave(&context->device);
+    return st;
+}
+
+/* After a launch: tells the caller what every n-th call lost. */
+static fa2_status tell_rounding(fa2_context *context, const fa2i_ready *ready, const fa2_problem *problem,
+                                const void *args, CUstream stream)
+{
+    fa2_status st = FA2_OK;
+    bool capturing = false;
+    fa2_rounding *heads = NULL;
+    if (!fa2i_rounds(&ready->slot->loaded.variant.recipe) ||
+        atomic_fetch_add_explicit(&context->rounded, 1, memory_order_relaxed) % (unsigned)context->rounding_every != 0)
+        return FA2_OK;
+    FA2_TRY(fa2i_device_is_capturing(&context->device, stream, &capturing));
+    if (capturing)
+        return FA2_OK;
+    heads = fa2i_alloc_array((size_t)problem->heads_kv, sizeof *heads);
+    if (heads == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %d heads", (int)problem->heads_kv));
+    FA2_TRY(read_rounding(context, ready, problem, args, stream, heads));
+    context->rounding(context->rounding_user, problem, heads);
+done:
+    fa2i_free(heads);
+    return st;
+}
+
+fa2_status fa2_read_rounding(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
+                             void *stream, fa2_rounding *ret_heads)
+{
+    fa2_status st = FA2_OK;
+    fa2i_ready ready;
+    fa2_problem problem_copy;
+    fa2_forward_args args_copy;
+    const void *read = NULL;
+    if (ret_heads == NULL)
+        return fa2i_fail(FA2_E_INVALID, "ret_heads is NULL");
+    FA2_TRY(fa2i_sized_problem_read(&problem, &problem_copy));
+    FA2_TRY(fa2i_sized_read(&fa2i_sized_forward_args, args, &args_copy, &read));
+    FA2_TRY(get_ready(context, problem, &ready));
+    if (!fa2i_rounds(&ready.slot->loaded.variant.recipe))
+        FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED, "the problem's kernel, %s, does not round K",
+                          ready.slot->loaded.variant.text));
+    FA2_TRY(fa2i_op_of(problem)->check_args(problem, read, &ready.grid));
+    FA2_TRY(read_rounding(context, &ready, problem, read, stream, ret_heads));
+done:
+    return st;
+}
+
 /* Launches a call of an operation. op: the operation that args belong to. */
 static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem, const void *args, CUstream stream)
 {
@@ -465,6 +536,8 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
     if (context->checks_numbers)
         FA2_TRY(check_numbers(context, problem, args, stream));
     FA2_TRY(launch_best(context, &ready, problem, args, stream));
+    if (context->rounding_every > 0)
+        FA2_TRY(tell_rounding(context, &ready, problem, args, stream));
     fa2i_count_call(&context->planner.counters, ready.rule);
     if (context->capture != NULL)
         fa2i_capture_add(context->capture, problem);

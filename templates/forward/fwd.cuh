@@ -72,6 +72,8 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
 #pragma unroll
         for (int ahead = 1; ahead < kKStages - 1; ahead++) {
             pages.pass();  // to this tile
+            if (kScalesAhead > 0 && (kTeams == 1 || tile >= tiles.first))
+                store_scales(fills, to, tile - (ahead - 1) * kTeams);
             if (tile - ahead * kTeams >= tiles.first) {
                 issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
                 issue_v<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
@@ -95,6 +97,8 @@ __device__ __forceinline__ void forward(const Params &p)
     extern __shared__ __align__(128) char shared[];
     if constexpr (kSplit)
         let_next_step_begin();
+    if constexpr (kInt8Scores)
+        await_step_before();  // K is rounded before it is read
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const int lane = threadIdx.x % 32;
     const int team = kTeams > 1 ? threadIdx.x / kTeamThreads : 0;

@@ -1,6 +1,6 @@
 #pragma once
 #include "forward/coord.cuh"
-#include "lib/ptx.cuh"
+#include "lib/rounding.cuh"
 
 // ---- K in 8-bit integers: where it lies, and how numbers are rounded ---------------------------------------------
 //
@@ -9,6 +9,7 @@
 //     keys     [Hkv][tiles of all sequences][kBc][kKeyBytes]
 //     means    [B][Hkv][kKeyBytes], fp32: a mean row of the sequence's keys, which was subtracted
 //     scales   [Hkv][tiles of all sequences][4], fp32
+//     counts   [Hkv][tiles of all sequences][warps of a block], of what rounding lost; no kernel reads them
 //
 // p.partial is the first, p.partial_lse the second. A row is as the tensor's row, with zeros after its last column and
 // after the sequence's last key. Its columns are permuted within 16, so that the fragments of Q need no shuffles: byte
@@ -48,32 +49,10 @@ __device__ __forceinline__ float *key_scales(const Params &p, int64 tile)
     return mean_key(p, p.batch, 0) + tile * 4;
 }
 
-// How numbers become integers from -127 to 127.
-struct Rounding {
-    float scale, inverse;
-
-    // Returns the integer in the lowest byte. Adding 1.5 * 2^23 rounds to the nearest, at a fourth of the time of a
-    // conversion.
-    __device__ __forceinline__ uint32 byte(float x) const
-    {
-        return __float_as_uint(fmaf(x, inverse, 12582912.0f));
-    }
-};
-
-// most: the bits of the largest absolute value. A NaN is larger than all numbers, and makes the scale NaN.
-__device__ __forceinline__ Rounding rounding_to(uint32 most)
+// The counts of a tile, one for each warp that rounded it: numbers in the upper half, and how many of them became 0 in
+// the lower half. fa2_read_rounding adds them up.
+__device__ __forceinline__ uint32 *key_counts(const Params &p, int64 tile)
 {
-    const float x = __uint_as_float(most);
-    return {x * (1.0f / 127.0f), x > 0.0f ? 127.0f / x : 0.0f};
-}
-
-// Packs the lowest bytes of four words.
-__device__ __forceinline__ uint32 pack_bytes(uint32 a, uint32 b, uint32 c, uint32 d)
-{
-    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
-}
-
-__device__ __forceinline__ uint32 absolute_bits(float x)
-{
-    return __float_as_uint(x) & 0x7fffffffu;
+    const int64 all = all_key_tiles(p) * (p.heads_q / p.group);
+    return reinterpret_cast<uint32 *>(key_scales(p, all)) + tile * (kQuantThreads / 32);
 }

@@ -2,6 +2,7 @@
 #include "forward/coord.cuh"
 #include "forward/tile.cuh"
 #include "lib/fill.cuh"
+#include "lib/mma.cuh"
 
 // ---- the scales of rows of K and V in 8 bits -----------------------------------------------------------------------
 //
@@ -16,10 +17,10 @@ struct ScaleHeads {
     const char *k_scales, *v_scales;
 
     __device__ __forceinline__ ScaleHeads(const Params &p, const BlockCoord &coord, int kv_head)
-        : k_scales(key_head<4>(reinterpret_cast<const char *>(p.features.k_scale), p.features.k_scale_stride, coord,
-                               kv_head)),
-          v_scales(key_head<4>(reinterpret_cast<const char *>(p.features.v_scale), p.features.v_scale_stride, coord,
-                               kv_head))
+        : k_scales(key_head<kRowScaleBytes>(reinterpret_cast<const char *>(p.features.k_scale),
+                                            p.features.k_scale_stride, coord, kv_head)),
+          v_scales(key_head<kRowScaleBytes>(reinterpret_cast<const char *>(p.features.v_scale),
+                                            p.features.v_scale_stride, coord, kv_head))
     {
     }
 };
@@ -52,15 +53,27 @@ __device__ __forceinline__ constexpr int scale_offset(int row)
     return (row + row / 32 * kScalesGap) * 4;
 }
 
-// The load of the scales of a tile of K or V, as Fill for rows: through registers ...
-template <class Plan, bool kStaged = kTuring> struct ScaleFill {
+// Converts a scale in memory.
+__device__ __forceinline__ float scale_in_memory(const char *at)
+{
+    if constexpr (kHalfScales)
+        return unpack_fp16(__ldg(reinterpret_cast<const unsigned short *>(at))).x;
+    else
+        return __ldg(reinterpret_cast<const float *>(at));
+}
+
+// The load of the scales of a tile of K or V, as Fill for rows: through registers, for SM 7.5 and for fp16, which
+// cp.async cannot copy one by one ...
+template <class Plan, bool kStaged = kTuring || kHalfScales> struct ScaleFill {
     float staged[kOwnScales<Plan>];
 
     template <bool kFull, class Address>
-    __device__ __forceinline__ void issue(const Plan &plan, Share, uint32, int valid_rows, Address address)
+    __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32, int valid_rows, Address address)
     {
+        if (share.part > 0 || !share.wanted)
+            return;
         each_scale(plan, [&](int i, int row) {
-            staged[i] = kFull || row < valid_rows ? __ldg(reinterpret_cast<const float *>(address(i, row))) : 0.0f;
+            staged[i] = kFull || row < valid_rows ? scale_in_memory(address(i, row)) : 0.0f;
         });
     }
 

@@ -56,6 +56,13 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
+// Writes the scales of a tile from registers to shared memory, where they pass through registers.
+__device__ __forceinline__ void store_scales(KeyFills &fills, const KeyStream &to, int tile)
+{
+    fills.store_k_scales(k_stage(to.smem, to.team, tile));
+    fills.store_v_scales(v_stage(to.smem, to.team, tile));
+}
+
 template <bool kFull>
 __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
                                         const KeyStream &to, const KeyPlan &plan, Share share, int tile)

@@ -28,7 +28,7 @@ template <class Plan>
 __device__ __forceinline__ const char *scale_at(const NoPageNumbers &, const KeyRows &rows, const Plan &, int, int,
                                                 int r, const char *batch_head, const Strides &stride)
 {
-    return rows.template at<4>(batch_head, stride, r);
+    return rows.template at<kRowScaleBytes>(batch_head, stride, r);
 }
 
 template <class> using PageNumbersOf = NoPageNumbers;

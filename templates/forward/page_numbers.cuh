@@ -111,7 +111,7 @@ __device__ __forceinline__ const char *scale_at(const PageNumbers<Plan> &numbers
     const auto &features = numbers.p.features;
     const uint32 page = min(numbers.own[0][i], features.pages - 1u);
     const int in_page = numbers.key(plan, tile, i) & ((1 << features.page_shift) - 1);
-    return batch_head + (page * stride.batch + in_page * stride.seq) * 4;
+    return batch_head + (page * stride.batch + in_page * stride.seq) * kRowScaleBytes;
 }
 
 // Returns the rows of the tile that is copied next.

@@ -1,6 +1,7 @@
 #pragma once
 #include "forward/columns.cuh"
 #include "forward/int8_keys.cuh"
+#include "lib/early.cuh"
 #include "lib/mma.cuh"
 
 // ---- the kernel before the main one: rounds K to 8-bit integers -----------------------------------------------------
@@ -147,6 +148,26 @@ __device__ __forceinline__ uint2 permuted_bytes(const Rounding &rounding, const 
     return {__byte_perm(first_eight, second_eight, 0x5410), __byte_perm(first_eight, second_eight, 0x7632)};
 }
 
+// Counts this thread's numbers of a row, and those that become 0.
+__device__ __forceinline__ uint32 count_zeros(const Rounding &rounding, const float (&x)[8])
+{
+    uint32 zeros = 0;
+#pragma unroll
+    for (int c = 0; c < 8; c++)
+        zeros += x[c] != 0.0f && fabsf(x[c]) * rounding.inverse < 0.5f;
+    return 8 << 16 | zeros;
+}
+
+// Writes the sum of a warp's counts.
+__device__ __forceinline__ void put_count(const Params &p, int64 at, uint32 count)
+{
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+        count += __shfl_xor_sync(0xffffffffu, count, apart);
+    if (threadIdx.x % 32 == 0)
+        key_counts(p, at)[threadIdx.x / 32] = count;
+}
+
 // Rounds a tile of keys. at: its number among all tiles of all heads.
 __device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Params &p, const KeySequence &keys,
                                               const float (&mean)[8], int tile, int64 at)
@@ -171,6 +192,7 @@ __device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Para
     find_scales(memory, keys, most, key_scales(p, at));
     const Rounding rounding = memory.rounding[keys.row % 8 / 2];
     uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels) + keys.parcel;
+    uint32 count = 0;
 #pragma unroll
     for (int pass = 0; pass < kParcelPasses; pass++) {
         const int r = keys.row + pass * kParcelRows;
@@ -178,7 +200,10 @@ __device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Para
         const uint2 bytes = permuted_bytes(rounding, x);
         if (keys.row < kParcelRows && r < kBc)
             out[r * kParcels] = has_key(r) ? bytes : uint2{};
+        if (has_key(r) && keys.parcel < kHeadDim / 8)
+            count += count_zeros(rounding, x);
     }
+    put_count(p, at, count);
 }
 
 // Returns the sequence of a tile.
@@ -194,6 +219,7 @@ template <class Any> __device__ __forceinline__ int sequence_of_tile(const Any &
 __device__ __forceinline__ void quantise(const Params &p)
 {
     __shared__ __align__(16) QuantiseMemory memory;
+    let_next_step_begin();  // the main kernel's blocks are there when all keys are rounded
     const int64 all = all_key_tiles(p);
     const unsigned blocks = (all + kQuantTiles - 1) / kQuantTiles;  // of a key head
     const int kv_head = blockIdx.x / blocks;
@@ -204,8 +230,10 @@ __device__ __forceinline__ void quantise(const Params &p)
         const int batch = sequence_of_tile(p, at);
         const KeySequence keys(p, batch, kv_head);
         const int tile = at - first_key_tile(p, batch), first_key = first_seen(p, keys);
-        if (tile * kBc < first_key || tile * kBc >= keys.seq_k(p))
+        if (tile * kBc < first_key || tile * kBc >= keys.seq_k(p)) {
+            put_count(p, kv_head * all + at, 0);
             continue;  // no key is there, or none that is seen
+        }
         if (batch != known)
             find_mean(memory, p, keys, mean);
         known = batch;

@@ -34,14 +34,19 @@ struct WarpRows {
     int lane;
 };
 
+// With three stages, scales that pass through registers belong to the tile after the awaited one.
+constexpr int kScalesAhead = kHalfScales && kKStages > 2 ? kKStages - 2 : 0;
+
 // Waits for K of the tile, and for V if they are one stage.
 __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v_smem)
 {
     fills.k.store(k_smem);
-    fills.store_k_scales(k_smem);
+    if constexpr (kScalesAhead == 0)
+        fills.store_k_scales(k_smem);
     if constexpr (kJoint) {
         fills.v.store(v_smem);
-        fills.store_v_scales(v_smem);
+        if constexpr (kScalesAhead == 0)
+            fills.store_v_scales(v_smem);
         fill_wait<kKStages - 2>();
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
@@ -155,6 +160,8 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
     else if constexpr (kBiasAhead)
         terms.template load<kMasked>(words, tile);
     const KeyScale scale(queries, tile);
+    if (kScalesAhead > 0 && tile - kScalesAhead * kTeams >= tiles.first)
+        store_scales(fills, to, tile - kScalesAhead * kTeams);
     await_k(fills, k_smem, v_smem);
     const int next = tile - (kKStages > 1 ? kKStages - 1 : 1) * kTeams;
     const bool has_next = next >= tiles.first;

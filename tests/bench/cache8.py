@@ -8,15 +8,14 @@ the ratio; the relative L1 distance of O from that of the fp16 cache; and the ke
 go through several caches, so that none is found in L2. Tune the shapes first, with kv=int8 and without.
 """
 
-import argparse
 import ctypes
-import statistics
 import sys
 from typing import Any, Dict, List, Tuple
 
 import torch
 
 from compare import load
+from in_turns import arguments, report
 
 library, shapes = load("library"), load("shapes")
 SETS = 3  # caches of each kind
@@ -104,28 +103,13 @@ def measure(shape: Any, plain: Any, cached: Any, rounds: int) -> None:
         calls["int8, scales [B, S, H]"].append(cached.cache_call(shape, q, k8, v8, by_row, torch.empty_like(q)))
     outputs = {name: of_name[0]().float().clone() for name, of_name in calls.items()}
     graphs = {name: captured(of_name) for name, of_name in calls.items()}
-    times: Dict[str, List[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, graph in graphs.items():
-            times[name].append(microseconds(graph))
-    exact = statistics.median(times["fp16"])
-    print(shape)
-    for name in calls:
-        us = statistics.median(times[name])
-        distance = (outputs[name] - outputs["fp16"]).abs().sum() / outputs["fp16"].abs().sum()
-        context = plain if name == "fp16" else cached
-        print(f"  {name:24} {us:9.1f} us  {exact / us:5.3f}  {100 * distance.item():5.2f} %  "
-              f"{context.explain(shape, library.FORWARD)[1]}")
+    variants = {name: (plain if name == "fp16" else cached).explain(shape, library.FORWARD)[1] for name in calls}
+    report(shape, outputs, {name: lambda graph=graph: microseconds(graph) for name, graph in graphs.items()}, variants,
+           rounds)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--db")
-    parser.add_argument("--arch", type=int, default=0)
-    parser.add_argument("--shape", action="append", help="as for fa2-tune; default: 16 x 32/8 heads, D = 128")
-    parser.add_argument("--rounds", type=int, default=15)
-    args = parser.parse_args()
+    args = arguments(__doc__, "16 x 32/8 heads, D = 128").parse_args()
     plain, cached = (kind(args.library, args.db, args.arch) for kind in (library.Context, Cached))
     with torch.cuda.stream(torch.cuda.Stream()):
         for text in args.shape or [f"B=16,Hq=32,Hkv=8,Sq=1,Sk={keys},D=128" for keys in (4096, 65536)]:

@@ -8,14 +8,13 @@ the ratio; the relative L1 distance of O between both; and the kernel. --arch ru
 untuned. Without it and with --db, tuned kernels. Takes about a minute.
 """
 
-import argparse
-import statistics
 import sys
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict
 
 import torch
 
 from compare import load
+from in_turns import arguments, report
 
 library, shapes = load("library"), load("shapes")
 PERMISSIONS = {"exact": {}, "scores=int8": {"scores": 1}, "sums=fast": {"sums": 1},
@@ -53,27 +52,13 @@ def measure(shape: Any, contexts: Dict[str, Any], rounds: int) -> None:
     q, k, v = tensor(shape.heads_q, shape.seq_q), tensor(shape.heads_kv, shape.seq_k), tensor(shape.heads_kv, shape.seq_k)
     calls = {name: context.forward_call(shape, q, k, v, torch.empty_like(q)) for name, context in contexts.items()}
     outputs = {name: call().float().clone() for name, call in calls.items()}
-    times: Dict[str, List[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            times[name].append(microseconds(call, 5))
-    exact = statistics.median(times["exact"])
-    print(shape)
-    for name, context in contexts.items():
-        us = statistics.median(times[name])
-        distance = (outputs[name] - outputs["exact"]).abs().sum() / outputs["exact"].abs().sum()
-        print(f"  {name:12} {us:9.1f} us  {exact / us:5.3f}  {100 * distance.item():5.2f} %  "
-              f"{context.explain(shape, library.FORWARD)[1]}")
+    variants = {name: context.explain(shape, library.FORWARD)[1] for name, context in contexts.items()}
+    report(shape, outputs, {name: lambda call=call: microseconds(call, 5) for name, call in calls.items()}, variants,
+           rounds)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--db")
-    parser.add_argument("--arch", type=int, default=0)
-    parser.add_argument("--shape", action="append", help="as for fa2-tune; default: D = 64 and 128, S = 4096 to 16384")
-    parser.add_argument("--rounds", type=int, default=15)
-    args = parser.parse_args()
+    args = arguments(__doc__, "D = 64 and 128, S = 4096 to 16384").parse_args()
     texts = args.shape or [f"B={16384 // seq},Hq={2048 // dim},Sq={seq},D={dim},causal={causal}"
                            for dim in (64, 128) for seq in (4096, 8192, 16384) for causal in (0, 1)]
     contexts = {name: Permitted(which, args.library, args.db, args.arch) for name, which in PERMISSIONS.items()}

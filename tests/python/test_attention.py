@@ -7,6 +7,7 @@ import gc
 import math
 import sys
 import unittest
+import warnings
 
 import device
 import fa2_attn as fa2
@@ -57,6 +58,22 @@ class Numbers(unittest.TestCase):
             self.assertLess(reference.worst(out.get(), wanted), most)
         self.assertNotIn("scores", fa2.problem(*tensors, scores="int8", op="backward"))
 
+    def test_rounding_is_checked(self):
+        q, k, v = reference.tensors(heads_q=2, heads_kv=2, seq_q=64, seq_k=64, head_dim=128)
+        large = [x * 100 if place % 128 == 5 and place // 128 % 2 == 1 else x for place, x in enumerate(k.get())]
+        large = Tensor(k.shape).set(large)  # a column of head 1
+        with fa2.Context("", arch="sm_75", check_rounding=1) as context:
+            asked = {"heads_q": 2, "seq_q": 64, "head_dim": 128, "scores": "int8"}
+            self.assertIn(" qk=int8", context.explain(asked)["variant"])
+            said = []
+            for keys in (k, large, large):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    fa2.attention(q, keys, v, scores="int8", out=Tensor(q.shape), context=context)
+                said.append([str(warning.message) for warning in caught])
+        self.assertEqual([len(each) for each in said], [0, 1, 0])
+        self.assertRegex(said[1][0], 'scores="int8" made 0 of [4-7][0-9] % of the numbers of k in head 1')
+
     def test_int8_cache(self):
         for dtype, seq_q, sizes in (("fp16", 3, None), ("bf16", 40, None), ("fp16", 1, (1, 1, 2)), ("fp16", 1, (2, 1, 1))):
             q, k, v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=seq_q, seq_k=50, dtype=dtype)
@@ -73,6 +90,28 @@ class Numbers(unittest.TestCase):
                           **{name: scale.permuted(0, 2, 1) for name, scale in scales.items()})
             device.synchronize()
             self.assertEqual(heads.permuted(0, 2, 1, 3).get(), out.get())
+
+    def test_append_to_int8_cache(self):
+        q, k, v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=3, seq_k=20)
+        wanted = [reference.in_int8(x) for x in (k, v)]
+        for kind, word, most in (("fp32", "fp32", 1e-6), ("fp16", "fp16", 1e-3)):
+            caches = [Tensor(k.shape, "int8").set([0] * 1280) for _ in range(2)]
+            k_scale, v_scale = (Tensor((2, 20, 2), kind).set([0.0] * 80) for _ in range(2))
+            given = {"k_new": k, "v_new": v, "seqused_k": Tensor((2,), "int32").set([0, 0])}
+            asked = fa2.problem(q, *caches, k_scale=k_scale, v_scale=v_scale, **given)
+            self.assertEqual((asked["kv"], asked.get("kv_scales", "fp32"), asked["append"]), ("int8", word, 1))
+            out = fa2.attention(q, *caches, k_scale=k_scale, v_scale=v_scale, out=Tensor(q.shape), **given)
+            device.synchronize()
+            for cache, scale, (rounded, scales, _) in zip(caches, (k_scale, v_scale), wanted):
+                self.assertLessEqual(reference.worst(cache.get(), rounded.get()), 1)
+                self.assertLess(reference.worst(scale.get(), scales.get()), most * 10)
+            meant = reference.attention(q, *(rows for _, _, rows in wanted))[0]
+            self.assertLess(reference.worst(out.get(), meant), 5 * reference.TOLERANCE["fp16"])
+        with self.assertRaisesRegex(ValueError, "k_scale.stride_seq is 0, but append writes a scale for each of 20"):
+            fa2.attention(q, *caches, k_scale=Tensor((2, 1, 2), "fp32"), v_scale=Tensor((2, 1, 2), "fp32"),
+                          out=Tensor(q.shape), **given)
+        with self.assertRaisesRegex(ValueError, "v_scale must be float16"):
+            fa2.attention(q, *caches, k_scale=k_scale, v_scale=Tensor((2, 20, 2), "fp32"), out=Tensor(q.shape), **given)
 
     def test_e4m3_cache(self):
         q, k, _ = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=3, seq_k=50)

@@ -71,6 +71,13 @@ static const bug bugs[] = {
      ";  // the scales are complete", 1, INT8_SHAPE, "race", "quantise.cuh"},
     {"int8: a removed barrier before the mean", "a100", INT8, "__syncthreads();  // the mean is complete",
      ";  // the mean is complete", 1, INT8_SHAPE, "race", "quantise.cuh"},
+    {"none, int8 on Hopper", "h200", INT8, "", "", 1, INT8_SHAPE, NULL, NULL},
+    {"int8: keys that are read before they are rounded", "h200", INT8, "await_step_before();", ";", 1, INT8_SHAPE,
+     "early", NULL},
+    {"int8: the counts of all warps in one place", "a100", INT8, "key_counts(p, at)[threadIdx.x / 32] = count;",
+     "key_counts(p, at)[0] = count;", 1, INT8_SHAPE, "race", "quantise.cuh"},
+    {"int8: counts of the tile after", "a100", INT8, "+ tile * (kQuantThreads / 32);",
+     "+ (tile + 1) * (kQuantThreads / 32);", 1, INT8_SHAPE, "", "quantise.cuh"},
 };
 
 const bug_list int8_bugs = {bugs, sizeof bugs / sizeof *bugs};

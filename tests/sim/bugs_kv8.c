@@ -30,12 +30,16 @@
     {                                                                                                                  \
         "fwd_sm", "kv=fp8", "kstages=2 vstages=2"                                                                      \
     }
-#define DECODE_FP8 "kv=fp8,Hq=8,Hkv=2,Sq=1,Sk=333,D=128"
-#define DECODE     "kv=int8,Hq=8,Hkv=2,Sq=1,Sk=333,D=128"
-#define PREFILL    "kv=int8,Sq=150,Sk=333"
+#define APPEND      "kv=int8,B=3,Sq=3,Sk=333,append=1,seqused=1"
+#define APPEND_FP8  "kv=fp8,B=3,Sq=3,Sk=333,append=1,seqused=1"
+#define LONG_DECODE "kv=int8,B=54,Hq=4,Hkv=2,Sq=1,Sk=700,D=128,kv_scales=fp16" /* several tiles for each team */
+#define DECODE_FP8  "kv=fp8,Hq=8,Hkv=2,Sq=1,Sk=333,D=128"
+#define DECODE      "kv=int8,Hq=8,Hkv=2,Sq=1,Sk=333,D=128"
+#define PREFILL     "kv=int8,Sq=150,Sk=333"
 
 static const bug bugs[] = {
     {"none, kv8 decode", "a100", SPLIT_STAGES, "", "", 1, DECODE, NULL, NULL},
+    {"none, kv8 decode on Hopper", "h200", SPLIT_STAGES, "", "", 1, DECODE, NULL, NULL},
     {"none, kv8 decode on Turing", "t4", SPLIT, "", "", 1, DECODE, NULL, NULL},
     {"none, kv8 decode of bf16", "rtx3060", SPLIT, "", "", 1, DECODE ",dtype=bf16", NULL, NULL},
     {"none, kv8 decode D=80", "rtx3060", SPLIT, "", "", 1, "kv=int8,Hq=4,Hkv=1,Sq=1,Sk=333,D=80", NULL, NULL},
@@ -108,6 +112,43 @@ static const bug bugs[] = {
      NULL},
     {"kv8: scales without the gap", "a100", WHOLE_STAGES, "return (row + row / 32 * kScalesGap) * 4;",
      "return row * 4;", 1, "kv=int8,B=3,Sq=70,Sk=333,paged=1,page=16,seqused=1,causal=1", "wavefronts too many", NULL},
+    {"none, kv8 append", "a100", SPLIT, "", "", 1, APPEND, NULL, NULL},
+    {"none, kv8 append on Turing, rotated", "t4", SPLIT, "", "", 1, APPEND ",rotary=halves,rotary_dim=32", NULL, NULL},
+    {"none, kv8 append of bf16 in pages", "a100", SPLIT, "", "", 1,
+     "kv=int8,B=2,Sq=2,Sk=333,D=128,paged=1,page=16,append=1,seqused=1,dtype=bf16", NULL, NULL},
+    {"none, kv8 append of fp8", "a100", FP8, "", "", 1, APPEND_FP8 ",D=80", NULL, NULL},
+    {"none, kv8 append of fp8 to packed sequences", "a100", FP8_ROWS, "", "", 1,
+     "kv=fp8,B=3,Sq=70,Sk=300,varlen=1,append=1,rotary=interleaved,rotary_dim=32,causal=1", NULL, NULL},
+    {"none, kv8 scales in fp16, three stages", "a100", SPLIT_STAGES, "", "", 1, LONG_DECODE, NULL, NULL},
+    {"none, kv8 scales in fp16 on Turing", "t4", SPLIT, "", "", 1, DECODE ",kv_scales=fp16", NULL, NULL},
+    {"none, kv8 scales in fp16, two stages", "a100", WHOLE_STAGES, "", "", 1, PREFILL ",kv_scales=fp16,causal=1", NULL,
+     NULL},
+    {"none, kv8 scales in fp16, one stage", "a100", WHOLE_ROWS, "", "", 1, PREFILL ",kv_scales=fp16", NULL, NULL},
+    {"none, kv8 append with scales in fp16, in pages", "a100", SPLIT_STAGES, "", "", 1,
+     "kv=int8,B=2,Sq=2,Sk=333,D=128,paged=1,page=16,append=1,seqused=1,kv_scales=fp16", NULL, NULL},
+    {"none, kv8 append of fp8 with scales in fp16", "l4", FP8, "", "", 1, APPEND_FP8 ",kv_scales=fp16,dtype=bf16", NULL,
+     NULL},
+    {"kv8 append: the largest value of half of a row", "a100", SPLIT,
+     "int apart = 16; apart > 0; apart /= 2)\n        most", "int apart = 2; apart > 0; apart /= 2)\n        most", 1,
+     APPEND, "", NULL},
+    {"kv8 append: the scale of K for V", "a100", SPLIT, "is_key ? p.features.k_scale : p.features.v_scale",
+     "p.features.k_scale", 1, APPEND, "", NULL},
+    {"kv8 append: scales that are not written", "a100", SPLIT, "        rounding.put(scale);", "        ;", 1, APPEND,
+     "x the bound", NULL},
+    {"kv8 append: rows that are not rotated", "t4", SPLIT, "kRotary && is_key ? rotated_chunk(p, row, lane, position)",
+     "false ? rotated_chunk(p, row, lane, position)", 1, APPEND ",rotary=halves,rotary_dim=32", "x the bound", NULL},
+    {"kv8 append: columns of a row in the order of the rest", "a100", SPLIT, "reinterpret_cast<uint2 *>(to) + lane",
+     "reinterpret_cast<uint2 *>(to) + (lane ^ 1)", 1, APPEND, "x the bound", NULL},
+    {"kv8 append: integers of another scale", "a100", SPLIT, "RowRounding::kMost / x", "126.0f / x", 1, APPEND,
+     "x the bound", NULL},
+    {"kv8 append: e4m3 numbers cut", "a100", FP8, "(bits + 0x7ffffu + (bits >> 20 & 1u))", "bits", 1, APPEND_FP8,
+     "x the bound", NULL},
+    {"kv8: scales in fp16 with the distance of fp32", "a100", SPLIT, "kHalfScales ? 2 : 4", "4", 1,
+     DECODE ",kv_scales=fp16", "", NULL},
+    {"kv8: scales in fp16 of the tile after", "a100", SPLIT_STAGES, "to, tile - kScalesAhead * kTeams", "to, tile", 1,
+     LONG_DECODE, "", NULL},
+    {"kv8: scales in fp16 of the first tile are lost", "a100", SPLIT_STAGES,
+     "store_scales(fills, to, tile - (ahead - 1) * kTeams);", ";", 1, DECODE ",kv_scales=fp16", "", NULL},
 };
 
 const bug_list kv8_bugs = {bugs, sizeof bugs / sizeof *bugs};

@@ -1,20 +1,23 @@
 /*
  * Decoding by a captured graph on the software device. Each replay appends to the cache, with rotation, and attends.
  *
- *     test_append padded|paged|packed|latent
+ *     test_append padded|paged|packed|latent|int8|fp8
  *
  * Between replays only device memory changes: lengths, new keys and values, Q. After each replay the caches must equal
  * the host's copy to the bit, including all bytes that must not change. O must equal fp64 attention of the rotated Q on
  * those caches, by a problem without append. Some sequences run out of room. Repeating a launch changes nothing. The
  * repetition is a call with check_numbers, after a call that is refused because of a bad number. If K and V are in
  * pages, V has fewer columns. packed: sequences with different numbers of queries, and as many new keys, in pages.
- * latent: V lies in K, padded.
+ * latent: V lies in K, padded. int8: as padded, fp8: as paged, with caches in 8 bits. Their scales are fp32 or fp16, and
+ * must equal the host's, too. New rows then have zeros, and numbers far below their largest one.
  */
 #include <cuda.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests/check.h"
 #include "tests/sim/must.h"
+#include "tuner/judge/kv8.h"
 #include "tuner/judge/reference.h"
 
 enum { B = 3, HQ = 4, HKV = 2, SQ = 2, SK = 90, NEW = 3, D = 64, ROTARY = 32, ROWS = 5, PAGE = 16 };
@@ -31,8 +34,9 @@ typedef struct mirror { /* device memory and its host copy */
 } mirror;
 
 static bool paged, packed, latent;
+static fa2_kv kv;
 static int dv; /* columns of V and O */
-static mirror q, k, v, o, lse, new_k, new_v, cosines, sines, lengths, pads, rows, table, cu_q, cu_k;
+static mirror q, k, v, o, lse, new_k, new_v, cosines, sines, lengths, pads, rows, table, cu_q, cu_k, k_scale, v_scale;
 static const int32_t bounds_q[B + 1] = {0, NEW, NEW, NEW + 1}, bounds_k[B + 1] = {0, SK, 2 * SK, 3 * SK};
 static uint64_t state = 7;
 
@@ -60,6 +64,36 @@ static void draw(const mirror *m)
     for (size_t i = 0; i < m->bytes / sizeof *bits; i++)
         bits[i] = fa2i_to_bits(FA2_FP16, (float)(fa2i_random(&state) >> 40) / 0x1p23f - 1);
     upload(m);
+}
+
+/* New rows. In 8 bits, some columns are small. */
+static void draw_rows(const mirror *m, int columns)
+{
+    uint16_t *bits = m->host;
+    draw(m);
+    for (size_t i = 0; kv != FA2_KV_DTYPE && i < m->bytes / sizeof *bits; i++) {
+        const int column = (int)(i % (size_t)columns);
+        const float size = column < 8 ? ldexpf(1, -2 * column) : column == 9 ? 0 : 1;
+        bits[i] = fa2i_to_bits(FA2_FP16, fa2i_from_bits(FA2_FP16, bits[i]) * size);
+    }
+    upload(m);
+}
+
+/* A cache in 8 bits, and its scales. */
+static void draw_bytes(const mirror *m, const mirror *scales)
+{
+    int8_t *bytes = m->host;
+    for (size_t i = 0; i < m->bytes; i++)
+        bytes[i] = (int8_t)(fa2i_random(&state) >> 60) - 8;
+    for (size_t i = 0; i < CACHE_ELEMS / D; i++) {
+        const float scale = (float)(1 + fa2i_random(&state) % 4) / 64;
+        if (kv == FA2_KV_FP8)
+            ((uint16_t *)scales->host)[i] = fa2i_to_bits(FA2_FP16, scale);
+        else
+            ((float *)scales->host)[i] = scale;
+    }
+    upload(m);
+    upload(scales);
 }
 
 static void put_numbers(const mirror *m, const int32_t *numbers)
@@ -99,6 +133,8 @@ static fa2_problem problem_of(void)
                          .varlen = packed,
                          .total_q = packed ? bounds_q[B] : 0,
                          .v_in_k = latent,
+                         .kv = kv,
+                         .kv_scales = kv == FA2_KV_FP8 ? FA2_SCALES_FP16 : FA2_SCALES_FP32,
                          .leftpad = !paged,
                          .cache_rows = !paged};
 }
@@ -128,6 +164,8 @@ static fa2_forward_args args_of(const mirror *workspace)
                               .cu_seqlens_q = (const int32_t *)cu_q.at,
                               .cu_seqlens_k = (const int32_t *)cu_k.at,
                               .append = {tensor(&new_k, NEW, HKV, D), tensor(&new_v, NEW, HKV, dv), packed ? 0 : NEW},
+                              .k_scale = {(const void *)k_scale.at, (paged ? PAGE : SK) * HKV, HKV, 1},
+                              .v_scale = {(const void *)v_scale.at, (paged ? PAGE : SK) * HKV, HKV, 1},
                               .rotary = {(const void *)cosines.at, (const void *)sines.at, SK}};
 }
 
@@ -150,6 +188,37 @@ static void rotate(int position, uint16_t *bits)
         bits[i] = fa2i_to_bits(FA2_FP16, row[i]);
 }
 
+/* Rounds new row `bits` into row `to` of a cache in 8 bits. */
+static void round_row(const mirror *m, const mirror *scales, int64_t to, const uint16_t *bits, int columns)
+{
+    const fa2_problem problem = problem_of();
+    float row[D];
+    for (int i = 0; i < columns; i++)
+        row[i] = fa2i_from_bits(FA2_FP16, bits[i]);
+    const float scale = fa2i_kv8_round(&problem, columns, row, (int8_t *)m->host + to * columns);
+    if (kv == FA2_KV_FP8)
+        ((uint16_t *)scales->host)[to] = fa2i_to_bits(FA2_FP16, scale);
+    else
+        ((float *)scales->host)[to] = scale;
+}
+
+/* Appends a new row of a head on the host. */
+static void append_row(int position, int64_t from, int64_t to)
+{
+    uint16_t key[D];
+    const uint16_t *value = (uint16_t *)new_v.host + from * dv;
+    memcpy(key, (uint16_t *)new_k.host + from * D, sizeof key);
+    rotate(position, key);
+    if (kv != FA2_KV_DTYPE) {
+        round_row(&k, &k_scale, to, key, D);
+        round_row(&v, &v_scale, to, value, dv);
+        return;
+    }
+    memcpy((uint16_t *)k.host + to * D, key, sizeof key);
+    if (!latent)
+        memcpy((uint16_t *)v.host + to * dv, value, (size_t)dv * sizeof *value);
+}
+
 /* Does the launch's work on the host's caches. It rotates Q in place, and updates the lengths. */
 static void follow(void)
 {
@@ -157,16 +226,8 @@ static void follow(void)
     for (int b = 0; b < B; b++) {
         const int new_keys = rows_of(b, NEW);
         for (int i = 0; i < new_keys && used[b] + i < SK; i++)
-            for (int h = 0; h < HKV; h++) {
-                const int64_t from = ((int64_t)first_row(b, NEW) + i) * HKV + h,
-                              to = place_of(b, used[b] + i) * HKV + h;
-                uint16_t *key = (uint16_t *)k.host + to * D;
-                memcpy(key, (uint16_t *)new_k.host + from * D, D * sizeof *key);
-                rotate(used[b] + i, key);
-                if (latent)
-                    continue;
-                memcpy((uint16_t *)v.host + to * dv, (uint16_t *)new_v.host + from * dv, (size_t)dv * sizeof *key);
-            }
+            for (int h = 0; h < HKV; h++)
+                append_row(used[b] + i, ((int64_t)first_row(b, NEW) + i) * HKV + h, place_of(b, used[b] + i) * HKV + h);
         for (int i = 0; i < rows_of(b, SQ) * HQ; i++)
             rotate(used[b] + i / HQ, (uint16_t *)q.host + ((int64_t)first_row(b, SQ) * HQ + i) * D);
         used[b] = used[b] + new_keys < SK ? used[b] + new_keys : SK;
@@ -205,6 +266,14 @@ static void check_outputs(void)
                                       .row_count = (size_t)count};
     if (latent)
         request.v = request.k;
+    const mirror *const scales[] = {&k_scale, &v_scale};
+    for (int i = 0; kv != FA2_KV_DTYPE && i < 2; i++) {
+        const int id = i == 0 ? FA2I_OPERAND_k_scale : FA2I_OPERAND_v_scale;
+        const int64_t strides[] = {(paged ? PAGE : SK) * HKV, HKV, 1};
+        request.features.data[id] = scales[i]->host;
+        request.features.period[id] = CACHE_ELEMS / D;
+        memcpy(request.features.strides[id], strides, sizeof strides);
+    }
     request.problem.append = request.problem.rotary_dim = 0;
     request.problem.rotary = FA2_ROTARY_NONE;
     for (int i = 0; i < count; i++) /* in the order of LSE */
@@ -234,20 +303,26 @@ static void make_all(void)
     for (int i = 0; i < B * COLUMNS; i++)
         pages[i] = i * 5 % (B * COLUMNS) + 1;
     q = make(Q_ELEMS * 2), o = make(Q_ELEMS * 2), lse = make(HQ * ROWS_MAX * sizeof(float));
-    k = make(CACHE_ELEMS * 2), v = make(CACHE_ELEMS * 2);
+    const size_t elem_bytes = kv == FA2_KV_DTYPE ? 2 : 1;
+    k = make(CACHE_ELEMS * elem_bytes), v = make(CACHE_ELEMS * elem_bytes);
+    k_scale = make(CACHE_ELEMS / D * sizeof(float)), v_scale = make(CACHE_ELEMS / D * sizeof(float));
     new_k = make(NEW_ELEMS * 2), new_v = make(NEW_ELEMS * 2);
     cosines = make(ANGLES * 2), sines = make(ANGLES * 2);
     lengths = make(sizeof used), pads = make(sizeof pad), rows = make(sizeof own), table = make(sizeof pages),
     cu_q = make(sizeof bounds_q), cu_k = make(sizeof bounds_k);
-    draw(&k), draw(&v), draw(&cosines), draw(&sines);
+    draw(&cosines), draw(&sines);
+    if (kv == FA2_KV_DTYPE)
+        draw(&k), draw(&v);
+    else
+        draw_bytes(&k, &k_scale), draw_bytes(&v, &v_scale);
     put_numbers(&lengths, used), put_numbers(&pads, pad), put_numbers(&rows, own), put_numbers(&table, pages),
         put_numbers(&cu_q, bounds_q), put_numbers(&cu_k, bounds_k);
 }
 
 static void unmake_all(void)
 {
-    const mirror *all[] = {&q,     &k,       &v,    &o,    &lse,   &new_k, &new_v, &cosines,
-                           &sines, &lengths, &pads, &rows, &table, &cu_q,  &cu_k};
+    const mirror *all[] = {&q,       &k,    &v,    &o,     &lse,  &new_k, &new_v,   &cosines, &sines,
+                           &lengths, &pads, &rows, &table, &cu_q, &cu_k,  &k_scale, &v_scale};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         unmake(all[i]);
 }
@@ -294,7 +369,10 @@ int main(int argc, char **argv)
     size_t bytes = 0;
     packed = argc > 1 && strcmp(argv[1], "packed") == 0;
     latent = argc > 1 && strcmp(argv[1], "latent") == 0;
-    paged = packed || (argc > 1 && strcmp(argv[1], "paged") == 0);
+    kv = argc > 1 && strcmp(argv[1], "int8") == 0  ? FA2_KV_INT8
+         : argc > 1 && strcmp(argv[1], "fp8") == 0 ? FA2_KV_FP8
+                                                   : FA2_KV_DTYPE;
+    paged = packed || kv == FA2_KV_FP8 || (argc > 1 && strcmp(argv[1], "paged") == 0);
     dv = paged || latent ? D / 2 : D;
     must_be(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
                 cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
@@ -310,7 +388,7 @@ int main(int argc, char **argv)
     const fa2_forward_args args = args_of(&workspace);
     CUgraphExec graph = capture(context, &problem, &args, stream);
     for (int step = 0; step < STEPS; step++) {
-        draw(&q), draw(&new_k), draw(&new_v);
+        draw(&q), draw_rows(&new_k, D), draw_rows(&new_v, dv);
         upload(&lengths); /* as the last step left them */
         must_be(cuGraphLaunch(graph, stream) == CUDA_SUCCESS && cuStreamSynchronize(stream) == CUDA_SUCCESS,
                 "the graph");
@@ -318,6 +396,8 @@ int main(int argc, char **argv)
         follow();
         check_same(&k);
         check_same(&v);
+        if (kv != FA2_KV_DTYPE)
+            check_same(&k_scale), check_same(&v_scale);
         check_outputs();
     }
     must_be(cuGraphExecDestroy(graph) == CUDA_SUCCESS, "the graph");

@@ -81,6 +81,35 @@ has out "by S: B=1 Hq=1 Hkv=1 Sq=4 Sk=4 D=16 dtype=fp16 causal=0, and others"
 checks=$((checks + 1))
 [ "$(sed -n '/^by S/,$p' out | grep -cE '^ *(4|8|16|32|64) +[0-9.]+ ')" -eq 5 ] || fail "$ran: the table by S"
 
+# ---- problems that differ in precision: errors against fp64 attention of the numbers before rounding ----
+run 0 bench --device 0 --shape Hq=1,Sq=96,D=32 --precisions
+has out "by precision: B=1 Hq=1 Hkv=1 Sq=96 Sk=96 D=32 dtype=fp16 causal=0; errors of O, relative to fp64"
+# error PRECISION COLUMN LEAST MOST: in per cent; columns after the name: normal, means, outliers, a column.
+error() {
+    checks=$((checks + 1))
+    sed -n '/^by precision/,$p' out | awk -v name="$1" -v column="$2" -v least="$3" -v most="$4" '
+        index($0, name "  ") == 1 { gsub(/ %/, ""); found = $(column + 3) >= least && $(column + 3) <= most }
+        END { exit !found }' || fail "$ran: the error of $1, column $2, is not from $3 to $4 %"
+}
+for column in 1 2 3 4; do
+    error exact $column 0.005 0.06
+    error sums=fast $column 0.005 0.12
+done
+error kv=int8 1 0.4 1.3
+error kv=int8 2 1 4
+error kv=int8 3 0.6 4
+error kv=int8 4 5 60
+error kv=fp8 1 2 5
+run 0 bench --device 0 --shape Hq=1,Sq=96,D=32,kv=int8,kv_scales=fp16 --precisions --json
+checks=$((checks + 1))
+python3 - <<'END' || fail "$ran: the errors in JSON"
+import json
+with open("out") as file:
+    problems = json.load(file)["problems"]
+(errors,) = [p["kernels"][0]["relative_errors"] for p in problems if p.get("kv_scales") == "fp16"]
+assert list(errors) == ["normal", "means", "outliers", "channel"] and 0.004 < errors["normal"] < 0.013, errors
+END
+
 # ---- what is tuned stands beside the default ----
 run 0 --device 0 --shape $shape
 # Its time is the model's: neither tune nor list makes a rate or a gain of it.

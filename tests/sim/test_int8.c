@@ -7,20 +7,15 @@
  * - Relative L1 distance of O from fp64 with 2048 keys, and the largest error of LSE: for normal numbers, for K whose
  *   columns have means, and for numbers with outliers. The same rounding with numbers in fp64, by another program, gave
  *   1.03 to 1.07 % and, with outliers, 2.7 to 3.2 %.
+ * - What fa2_read_rounding counts: all numbers of K, those that become 0, the largest one. The same from the host's
+ *   numbers. Also for K with a column 100 times as large, of which most numbers become 0.
  * - A key with a NaN: a query that sees it gets NaN. A query that sees none of the keys of its scale does not.
  */
-#include <cuda.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/cuda/compile.h"
-#include "runtime/cuda/launch.h"
-#include "runtime/cuda/loaded.h"
-#include "runtime/base/alloc.h"
-#include "runtime/lua/generator.h"
+#include "runtime/cuda/rounding.h"
 #include "tests/check.h"
-#include "tests/sim/must.h"
-#include "tuner/judge/case.h"
+#include "tests/sim/one_kernel.h"
 #include "tuner/judge/number.h"
 
 enum { D = 128, QUERIES = 256, KEYS = 2048, Q_ELEMS = QUERIES * D, K_ELEMS = KEYS * D };
@@ -35,34 +30,19 @@ static fa2i_loaded plain, causal;
 static buffer q, k, v, o;
 static CUdeviceptr lse_at;
 static float lse[QUERIES];
-
-static CUdeviceptr allocate(size_t bytes)
-{
-    CUdeviceptr at = 0;
-    must_be(cuMemAlloc(&at, bytes) == CUDA_SUCCESS, "memory");
-    return at;
-}
+static fa2_rounding lost; /* by the last launch */
 
 /* ---- the kernel ---- */
 
 static void load(fa2i_generator *generator, int is_causal, fa2i_loaded *ret_loaded)
 {
-    char text[256], *source = NULL;
-    fa2i_variant variant;
-    fa2i_target target;
-    fa2i_kernel kernel = {0};
+    char text[256];
     const bool turing = device.card.arch == 75;
     snprintf(text, sizeof text,
              "fwd_sm%d d=%d dtype=fp16 causal=%d scores=int8 br=64 bc=64 warps=4 kstages=%d vstages=%d layout=swizzle "
              "q=reg fill=whole qk=int8",
              turing ? 75 : 80, D, is_causal, turing ? 1 : 2, turing ? 1 : 2);
-    must(fa2i_generator_variant(generator, text, &variant), text);
-    must(fa2i_generator_source(generator, text, &source), text);
-    must(fa2i_target_for(device.card.arch, true, &target), text);
-    must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
-    must(fa2i_load(&device, &kernel, ret_loaded, NULL), text);
-    fa2i_kernel_done(&kernel);
-    fa2i_free(source);
+    one_load(&device, generator, text, ret_loaded);
 }
 
 static fa2_tensor tensor(const buffer *b)
@@ -83,7 +63,7 @@ static void launch(const fa2i_loaded *loaded, int32_t keys)
                                  .scores = FA2_SCORES_INT8};
     fa2i_grid grid = {0};
     must(fa2i_op_of(&problem)->grid(&device.card, &loaded->variant.recipe, &problem, &grid), "the grid");
-    const CUdeviceptr workspace = allocate(grid.workspace_bytes);
+    const CUdeviceptr workspace = one_allocate(grid.workspace_bytes);
     const fa2_forward_args args = {.struct_bytes = sizeof args,
                                    .q = tensor(&q),
                                    .k = tensor(&k),
@@ -98,6 +78,7 @@ static void launch(const fa2i_loaded *loaded, int32_t keys)
             "cuMemcpyHtoD");
     must(fa2i_op_of(&problem)->check_args(&problem, &args, &grid), "the arguments");
     must(fa2i_launch(&device, loaded, &grid, &problem, &args, NULL), "the launch");
+    must(fa2i_rounding_read(&device, &loaded->variant.recipe, &problem, args.workspace, NULL, &lost), "the counts");
     must_be(cuCtxSynchronize() == CUDA_SUCCESS &&
                 cuMemcpyDtoH(o.host, o.at, sizeof(uint16_t) * Q_ELEMS) == CUDA_SUCCESS &&
                 cuMemcpyDtoH(lse, lse_at, sizeof lse) == CUDA_SUCCESS && cuMemFree(workspace) == CUDA_SUCCESS,
@@ -107,16 +88,6 @@ static void launch(const fa2i_loaded *loaded, int32_t keys)
 /* ---- numbers ---- */
 
 static uint64_t state = 5;
-
-static double uniform(void)
-{
-    return ((double)(fa2i_random(&state) >> 11) + 0.5) * 0x1p-53;
-}
-
-static double normal(void)
-{
-    return sqrt(-2 * log(uniform())) * cos(2 * 3.14159265358979 * uniform());
-}
 
 static double number(const buffer *b, int row, int column)
 {
@@ -134,10 +105,12 @@ static void draw(buffer *b, numbers which, int rows)
 {
     double means[D] = {0};
     for (int c = 0; which == MEANS && b == &k && c < D; c++)
-        means[c] = c == 17 ? 12 : c == 90 ? -9 : 2 * normal();
+        means[c] = c == 17 ? 12 : c == 90 ? -9 : 2 * one_normal(&state);
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < D; c++)
-            put(b, r, c, normal() + means[c] + (which == OUTLIERS && uniform() < 1e-3 ? 10 * normal() : 0));
+            put(b, r, c,
+                one_normal(&state) + means[c] +
+                    (which == OUTLIERS && one_uniform(&state) < 1e-3 ? 10 * one_normal(&state) : 0));
 }
 
 /* ---- tests ---- */
@@ -201,6 +174,48 @@ static void test_accuracy(numbers which, const char *name, double most, double m
     CHECK(of_lse <= most_lse);
 }
 
+/* Compares the counts of the last launch with those of the host's K, less the mean of 128 keys. A scale has keys j of a
+ * tile of 64 with equal j % 8 / 2. */
+static void check_lost(const char *name, double least, double most)
+{
+    enum { SAMPLED = 128, TILE = 64 };
+    double means[D] = {0}, largest = 0;
+    uint64_t zeros = 0;
+    for (int i = 0; i < SAMPLED; i++)
+        for (int c = 0; c < D; c++)
+            means[c] += number(&k, i * (KEYS / SAMPLED), c) / SAMPLED;
+    for (int group = 0; group < KEYS / TILE * 4; group++) {
+        double of_group = 0;
+        for (int turn = 0; turn < 2; turn++)
+            for (int i = 0; i < TILE / 4; i++)
+                for (int c = 0; c < D; c++) {
+                    const int key = group / 4 * TILE + i / 2 * 8 + group % 4 * 2 + i % 2;
+                    const double x = fabs(number(&k, key, c) - means[c]);
+                    of_group = turn == 0 ? fmax(of_group, x) : of_group;
+                    zeros += turn == 1 && x < of_group / 254;
+                }
+        largest = fmax(largest, of_group);
+    }
+    printf("%s: %.2f %% of K became 0\n", name, 100 * (double)lost.zeros / (double)lost.values);
+    CHECK_EQ(lost.values, (uint64_t)K_ELEMS);
+    CHECK(fabs((double)lost.zeros - (double)zeros) <= 1e-4 * K_ELEMS);
+    CHECK(fabs((double)lost.largest / largest - 1) < 1e-4);
+    CHECK((double)lost.zeros >= least * K_ELEMS && (double)lost.zeros <= most * K_ELEMS);
+}
+
+static void test_lost(void)
+{
+    draw(&q, NORMAL, QUERIES);
+    draw(&k, NORMAL, KEYS);
+    draw(&v, NORMAL, KEYS);
+    launch(&plain, KEYS);
+    check_lost("normal numbers", 0.005, 0.03);
+    for (int j = 0; j < KEYS; j++)
+        put(&k, j, 11, 100 * number(&k, j, 11));
+    launch(&plain, KEYS);
+    check_lost("a column 100 times as large", 0.5, 1);
+}
+
 /* Query i sees the keys up to KEYS - QUERIES + i. A scale has keys j of a tile of 64 with equal j % 8 / 2. */
 static void test_nan(void)
 {
@@ -215,11 +230,33 @@ static void test_nan(void)
         CHECK_EQ(isnan(number(&o, i, 0)) != 0, sees_scale);
         CHECK_EQ(isnan(lse[i]) != 0, sees_scale);
     }
+    CHECK(isnan(lost.largest));
     draw(&k, NORMAL, KEYS);
     q.host[5 * D + 9] = 0x7c00; /* a query with an infinity is NaN, and no other one */
     launch(&causal, KEYS);
     for (int i = 0; i < QUERIES; i++)
         CHECK_EQ(isnan(number(&o, i, 0)) != 0, i == 5);
+}
+
+/* An exact kernel has nothing to read. */
+static void test_exact(void)
+{
+    const fa2_config config = {.struct_bytes = sizeof config, .database = "", .device_plus_one = 1};
+    const fa2_problem problem = {.struct_bytes = sizeof problem,
+                                 .batch = 1,
+                                 .heads_q = 1,
+                                 .heads_kv = 1,
+                                 .seq_q = QUERIES,
+                                 .seq_k = KEYS,
+                                 .head_dim = D};
+    const fa2_forward_args args = {
+        .struct_bytes = sizeof args, .q = tensor(&q), .k = tensor(&k), .v = tensor(&v), .o = tensor(&o)};
+    fa2_context *context = NULL;
+    must(fa2_context_create(&config, &context), "the context");
+    CHECK_EQ(fa2_read_rounding(context, &problem, &args, NULL, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_read_rounding(context, &problem, &args, NULL, &lost), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "does not round K");
+    fa2_context_destroy(context);
 }
 
 int main(void)
@@ -232,13 +269,15 @@ int main(void)
     load(generator, 0, &plain);
     load(generator, 1, &causal);
     for (int i = 0; i < 4; i++)
-        all[i]->at = allocate(sizeof all[i]->host);
-    lse_at = allocate(sizeof lse);
+        all[i]->at = one_allocate(sizeof all[i]->host);
+    lse_at = one_allocate(sizeof lse);
     test_columns();
     test_accuracy(NORMAL, "normal numbers", 0.013, 0.02);
     test_accuracy(MEANS, "K with means", 0.013, 0.02);
     test_accuracy(OUTLIERS, "outliers", 0.035, 0.3);
+    test_lost();
     test_nan();
+    test_exact();
     for (int i = 0; i < 4; i++)
         cuMemFree(all[i]->at);
     cuMemFree(lse_at);

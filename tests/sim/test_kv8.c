@@ -9,18 +9,10 @@
  * - A scale that is NaN or infinite: a query that sees its key gets NaN. A query that sees it not has the same bits as
  *   before. A scale of 0 makes the row 0.
  */
-#include <cuda.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/base/alloc.h"
-#include "runtime/cuda/compile.h"
-#include "runtime/cuda/launch.h"
-#include "runtime/cuda/loaded.h"
-#include "runtime/lua/generator.h"
 #include "tests/check.h"
-#include "tests/sim/must.h"
-#include "tuner/judge/case.h"
+#include "tests/sim/one_kernel.h"
 #include "tuner/judge/number.h"
 
 enum { D = 64, QUERIES = 128, KEYS = 1024, BAD = KEYS - QUERIES + 70 };
@@ -38,34 +30,18 @@ static cache k, v;
 static uint16_t q[QUERIES][D], o[QUERIES][D];
 static CUdeviceptr q_at, o_at;
 
-static CUdeviceptr allocate(size_t bytes)
-{
-    CUdeviceptr at = 0;
-    must_be(cuMemAlloc(&at, bytes) == CUDA_SUCCESS, "memory");
-    return at;
-}
-
 /* ---- the kernel ---- */
 
 static void load(fa2i_generator *generator, int is_causal, fa2i_loaded *ret_loaded)
 {
-    char text[256], *source = NULL;
-    fa2i_variant variant;
-    fa2i_target target;
-    fa2i_kernel kernel = {0};
+    char text[256];
     const bool turing = device.card.arch == 75;
     snprintf(
         text, sizeof text,
         "fwd_sm%d d=%d dtype=fp16 causal=%d kv=int8 br=64 bc=32 warps=4 kstages=%d vstages=%d layout=swizzle q=reg "
         "fill=whole",
         turing ? 75 : 80, D, is_causal, turing ? 1 : 2, turing ? 1 : 2);
-    must(fa2i_generator_variant(generator, text, &variant), text);
-    must(fa2i_generator_source(generator, text, &source), text);
-    must(fa2i_target_for(device.card.arch, true, &target), text);
-    must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
-    must(fa2i_load(&device, &kernel, ret_loaded, NULL), text);
-    fa2i_kernel_done(&kernel);
-    fa2i_free(source);
+    one_load(&device, generator, text, ret_loaded);
 }
 
 static void upload(const cache *c)
@@ -107,28 +83,18 @@ static void launch(const fa2i_loaded *loaded)
 
 static uint64_t state = 5;
 
-static double uniform(void)
-{
-    return ((double)(fa2i_random(&state) >> 11) + 0.5) * 0x1p-53;
-}
-
-static double normal(void)
-{
-    return sqrt(-2 * log(uniform())) * cos(2 * 3.14159265358979 * uniform());
-}
-
 typedef enum numbers { NORMAL, MEANS, OUTLIERS } numbers;
 
 static double draw(numbers which)
 {
-    return normal() + (which == OUTLIERS && uniform() < 1e-3 ? 10 * normal() : 0);
+    return one_normal(&state) + (which == OUTLIERS && one_uniform(&state) < 1e-3 ? 10 * one_normal(&state) : 0);
 }
 
 static void draw_cache(cache *c, numbers which)
 {
     double means[D] = {0};
     for (int i = 0; which == MEANS && c == &k && i < D; i++)
-        means[i] = i == 17 ? 12 : i == 50 ? -9 : 2 * normal();
+        means[i] = i == 17 ? 12 : i == 50 ? -9 : 2 * one_normal(&state);
     for (int j = 0; j < KEYS; j++) {
         double most = 0;
         for (int i = 0; i < D; i++) {
@@ -233,11 +199,11 @@ int main(void)
     must(fa2i_generator_create(&generator), "the generator");
     load(generator, 0, &plain);
     load(generator, 1, &causal);
-    q_at = allocate(sizeof q);
-    o_at = allocate(sizeof o);
+    q_at = one_allocate(sizeof q);
+    o_at = one_allocate(sizeof o);
     for (int i = 0; i < 2; i++) {
-        caches[i]->bytes_at = allocate(sizeof caches[i]->bytes);
-        caches[i]->scales_at = allocate(sizeof caches[i]->scales);
+        caches[i]->bytes_at = one_allocate(sizeof caches[i]->bytes);
+        caches[i]->scales_at = one_allocate(sizeof caches[i]->scales);
     }
     test_accuracy(NORMAL, "normal numbers", 0.013);
     test_accuracy(MEANS, "K with means", 0.035);

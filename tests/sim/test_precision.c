@@ -7,17 +7,11 @@
  *   the judge's (tuner/judge/reference.h), so classes with a permission need no other bound.
  * - V of bf16 beyond 65504 makes its own column infinite, and no other. V at the limit that fa2.h states is summed.
  */
-#include <cuda.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/base/alloc.h"
 #include "runtime/base/problem.h"
-#include "runtime/cuda/compile.h"
-#include "runtime/cuda/launch.h"
-#include "runtime/lua/generator.h"
 #include "tests/check.h"
-#include "tests/sim/must.h"
+#include "tests/sim/one_kernel.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
@@ -57,13 +51,6 @@ static void upload(const tensor *t)
 
 /* ---- inputs ---- */
 
-static double normal(uint64_t *state)
-{
-    const double a = ((double)(fa2i_random(state) >> 11) + 1) / 0x1p53;
-    const double b = (double)(fa2i_random(state) >> 11) / 0x1p53;
-    return sqrt(-2 * log(a)) * cos(6.283185307179586 * b);
-}
-
 typedef struct input {
     const char *name;
     bool k_has_means;
@@ -77,13 +64,13 @@ static void draw(const input *from)
     uint64_t state = 20;
     double mean[D];
     for (int column = 0; column < D; column++)
-        mean[column] = !from->k_has_means ? 0 : column == 3 ? 12 : column == 70 ? -9 : 2 * normal(&state);
+        mean[column] = !from->k_has_means ? 0 : column == 3 ? 12 : column == 70 ? -9 : 2 * one_normal(&state);
     for (int row = 0; row < KEYS; row++)
         for (int column = 0; column < D; column++) {
-            put(&k, row, column, normal(&state) + mean[column]);
-            put(&v, row, column, normal(&state) + from->v_mean);
+            put(&k, row, column, one_normal(&state) + mean[column]);
+            put(&v, row, column, one_normal(&state) + from->v_mean);
             if (row < QUERIES)
-                put(&q, row, column, normal(&state));
+                put(&q, row, column, one_normal(&state));
         }
 }
 
@@ -98,22 +85,13 @@ static fa2_tensor argument(const tensor *t)
 static void load(fa2_sums sums, fa2i_loaded *ret_loaded)
 {
     const int sm = device.card.arch;
-    char text[256], *source = NULL;
-    fa2i_target target;
-    fa2i_variant variant;
-    fa2i_kernel kernel = {0};
+    char text[256];
     snprintf(text, sizeof text,
              "fwd_sm%d d=%d dtype=%s causal=0%s br=%d bc=%d warps=4 kstages=1 vstages=1 layout=swizzle q=smem "
              "fill=whole%s",
              sm < 80 ? 75 : 80, D, fa2i_dtype_string(dtype), sums == FA2_SUMS_FAST ? " sums=fast" : "", QUERIES,
              tile_keys, sums == FA2_SUMS_FAST ? " pv=fp16" : "");
-    must(fa2i_generator_variant(generator, text, &variant), text);
-    must(fa2i_generator_source(generator, text, &source), text);
-    must(fa2i_target_for(sm, true, &target), text);
-    must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
-    must(fa2i_load(&device, &kernel, ret_loaded, NULL), text);
-    fa2i_kernel_done(&kernel);
-    fa2i_free(source);
+    one_load(&device, generator, text, ret_loaded);
 }
 
 static void launch(fa2_sums sums)

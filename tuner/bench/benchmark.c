@@ -10,6 +10,7 @@
 #include <time.h>
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
+#include "tuner/bench/precisions.h"
 #include "tuner/judge/verify.h"
 #include "tuner/search/search.h"
 
@@ -106,6 +107,8 @@ static fa2_status enter(work *w, const char *role, fa2_rule rule, const fa2i_var
     fa2i_timed *t = &out->timed[out->count];
     fa2i_grid grid = {0};
     *t = (fa2i_timed){.role = role, .rule = rule};
+    for (int i = 0; i < FA2I_NUMBERS; i++)
+        t->relative[i] = -1;
     memcpy(t->variant, variant->text, sizeof t->variant);
     fa2_status st = fa2i_kernel_list_find(&w->all->kernels, variant, key, &w->ids[out->count]);
     if (st == FA2_E_NO_NVRTC) {
@@ -243,6 +246,45 @@ static fa2_status check_all(work *w, const fa2i_case *c)
         if (is_undecided(w, i))
             FA2_TRY(fa2i_worker_misfit(w->failures[i].detail));
     }
+done:
+    fa2i_free(output);
+    fa2i_expected_done(&expected);
+    return st;
+}
+
+/* ---- errors of precisions ---- */
+
+/* Returns the error of a kernel's O, or -1 if the kernel cannot be run. */
+static fa2_status find_error(work *w, size_t i, const fa2i_expected *expected, void *output, double *ret_relative)
+{
+    uint32_t overwritten = 0;
+    fa2i_failure failure = {.outcome = FA2I_OUTCOME_OK};
+    const fa2_status st = fa2i_worker_check(w->all->worker, w->ids[i], expected->places, expected->place_count, output,
+                                            expected->output_bytes, &overwritten, &failure);
+    if (st == FA2_OK && failure.outcome == FA2I_OUTCOME_OK)
+        *ret_relative = fa2i_expected_errors(expected, output).relative;
+    return st;
+}
+
+/* Measures the errors of all kernels with one kind of numbers. What is expected is exact: of the same elements without
+ * the problem's permissions, and of K and V before they were rounded to 8 bits. */
+static fa2_status find_errors(work *w, int kind)
+{
+    fa2_status st = FA2_OK;
+    fa2i_case c = fa2i_case_of(&w->out->problem, FA2I_TUNE_SEED), exact;
+    fa2i_expected expected = {0};
+    void *output = NULL;
+    c.pattern = (fa2i_pattern)(FA2I_PATTERN_NORMAL + kind);
+    exact = c;
+    exact.problem = fa2i_precisions_exact(&c.problem);
+    FA2_TRY(fa2i_worker_case(w->all->worker, &c));
+    FA2_TRY(fa2i_expected_sampled(&exact, FA2I_BENCHMARK_SEED + 1, w->all->threads, &expected));
+    output = fa2i_alloc(expected.output_bytes);
+    if (output == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampled rows"));
+    for (size_t i = 0; i < w->out->count && !stopped(w); i++)
+        if (takes_part(w, i))
+            FA2_TRY(find_error(w, i, &expected, output, &w->out->timed[i].relative[kind]));
 done:
     fa2i_free(output);
     fa2i_expected_done(&expected);
@@ -429,6 +471,11 @@ fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem, 
     fa2i_worker_set_warmth(all->worker, warmth_of(all));
     FA2_TRY(fa2i_worker_case(all->worker, &c));
     FA2_TRY(check_all(&w, &c));
+    if (all->precisions && fa2i_precisions_apply(problem)) {
+        for (int i = 0; i < FA2I_NUMBERS && !stopped(&w); i++)
+            FA2_TRY(find_errors(&w, i));
+        FA2_TRY(fa2i_worker_case(all->worker, &c));
+    }
     FA2_TRY(time_all(&w));
 done:
     for (size_t i = 0; i < FA2I_BENCHMARK_KERNELS_MAX; i++)

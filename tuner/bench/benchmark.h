@@ -12,6 +12,8 @@
  *   runs.
  * - With cold, a run is one launch after a flush of the L2.
  * - With rest_ms, the device idles that long before each round.
+ * - With precisions, O is compared with fp64 attention of the numbers before any rounding, for normal numbers and for
+ *   three kinds that are hard to round. O of K and V in 8 bits, too: the rounding of the cache counts.
  * - On a software device one run of one launch is enough, because its times are modelled and always the same.
  *
  * It only reads the database, if there is one. Times are us, sizes bytes. Errors: a kernel's failure is in its record.
@@ -49,6 +51,8 @@ typedef struct fa2i_timed {
     bool left_out; /* it was not tried, because it does not fit or cannot be compiled here */
     size_t workspace_bytes;
     fa2i_errors errors;
+    double
+        relative[FA2I_NUMBERS]; /* errors by kind of numbers (fa2i_pattern), if precisions are compared; -1: unknown */
     fa2i_summary us;
     double mj; /* energy of a launch; 0: not known */
 } fa2i_timed;
@@ -76,8 +80,9 @@ typedef struct fa2i_benchmarks {
     const volatile sig_atomic_t *stop;
     size_t runs;
     bool cold;
-    int rest_ms; /* 0: no rest */
-    int threads; /* for references */
+    bool precisions; /* compare problems of different precision: measure errors with numbers that are hard to round */
+    int rest_ms;     /* 0: no rest */
+    int threads;     /* for references */
     fa2i_worker *worker;
     fa2i_nvml nvml;
     fa2i_ceiling ceilings[FA2I_CEILINGS];

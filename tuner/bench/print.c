@@ -371,6 +371,9 @@ static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *
     print_known(copy_share(all, b, s->order.median), "null", out);
     fputs(",\"mj\":", out);
     print_known(t->mj, "null", out);
+    if (t->relative[0] >= 0)
+        fprintf(out, ",\"relative_errors\":{\"normal\":%.6g,\"means\":%.6g,\"outliers\":%.6g,\"channel\":%.6g}",
+                t->relative[0], t->relative[1], t->relative[2], t->relative[3]);
     fputc('}', out);
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 #include "tuner/bench/against.h"
+#include "tuner/bench/precisions.h"
 #include "tuner/bench/print.h"
 #include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
@@ -66,6 +67,8 @@ static fa2_status open_session(session *s, int argc, char **argv)
     if (s->options.shapes.count == 0)
         FA2_TRY(fa2i_shapes_add_preset(&s->options.shapes, "seeds"));
     FA2_TRY(fa2i_scaling_extend(&s->options.shapes, s->options.scales));
+    if (s->options.precisions)
+        FA2_TRY(fa2i_precisions_extend(&s->options.shapes));
     s->format = s->options.csv ? FA2I_FORMAT_CSV : s->options.json ? FA2I_FORMAT_JSON : FA2I_FORMAT_TEXT;
     FA2_TRY(fa2i_gpu_read(s->options.device, &s->all.gpu));
     FA2_TRY(fa2i_generator_create(&s->generator));
@@ -73,6 +76,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
     s->all.kernels = (fa2i_kernel_list){.gpu = &s->all.gpu, .generator = s->generator, .cache = s->cache};
     s->all.runs = s->all.gpu.modelled ? 1 : s->options.runs > 0 ? (size_t)s->options.runs : FA2I_BENCHMARK_RUNS;
     s->all.cold = s->options.cold;
+    s->all.precisions = s->options.precisions;
     s->all.rest_ms = s->all.gpu.modelled ? 0 : s->options.rest_ms;
     s->all.threads = processors > 0 ? (int)processors : 1;
     FA2_TRY(fa2i_benchmarks_open(&s->all));
@@ -122,6 +126,8 @@ done:
     fa2i_bench_print_end(s->format, stdout); /* completes the JSON in any case */
     if (st == FA2_OK && s->format == FA2I_FORMAT_TEXT)
         st = fa2i_scaling_print(s->results, s->measured, stdout);
+    if (st == FA2_OK && s->format == FA2I_FORMAT_TEXT && s->options.precisions)
+        st = fa2i_precisions_print(s->results, s->measured, stdout);
     if (st == FA2_OK && s->against.path != NULL && *s->all.stop == 0)
         st = fa2i_against_print(&s->against, &s->all.gpu.card, s->results, s->measured,
                                 s->format == FA2I_FORMAT_TEXT ? stdout : stderr, &s->slower);

@@ -44,6 +44,7 @@ typedef struct fa2i_options {
     bool csv;                    /* --format csv */
     int runs;                    /* --runs; 0: not given */
     bool cold;                   /* --cold */
+    bool precisions;             /* --precisions */
     int rest_ms;                 /* --rest; 0: no rest */
     unsigned scales;             /* --scale, bits 1 << fa2i_scale */
     bool check;                  /* --check */

@@ -200,6 +200,7 @@ static const struct option {
     {"--lines", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(lines)},
     {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false, 0},
     {"--cold", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(cold)},
+    {"--precisions", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(precisions)},
     {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true, 0},
     {"--with-code", FA2I_OPT_WITH_CODE, NULL, NULL, false, OPTION(with_code)},
     {"--trust", FA2I_OPT_TRUST, NULL, NULL, false, OPTION(trust)},

@@ -49,7 +49,7 @@ static fa2_status forward_features(const fa2i_case *c, forward *f)
     fa2_status st = FA2_OK;
     for (int i = 0; st == FA2_OK && i < FA2I_OPERAND_COUNT; i++) {
         const int operand = FEATURES + i;
-        const size_t period = fa2i_operand_is_written(i) ? 0 : fa2i_case_period(c, operand);
+        const size_t period = fa2i_operand_is_gradient(i) ? 0 : fa2i_case_period(c, operand);
         if (period == 0)
             continue;
         f->feature_blocks[i] = fa2i_alloc(period * fa2i_case_extent(c, operand).elem_bytes);

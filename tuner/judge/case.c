@@ -23,7 +23,7 @@ uint64_t fa2i_random(uint64_t *state)
 }
 
 /* Nearly normal, standard deviation 1: the sum of four uniform numbers. */
-static float random_normal(uint64_t *state)
+float fa2i_random_normal(uint64_t *state)
 {
     const uint64_t r = fa2i_random(state);
     const int32_t sum = (int32_t)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48));
@@ -265,7 +265,7 @@ static fa2i_extent extent_of_scales(const fa2i_case *c, int id)
     e.stride_seq = rows.stride_seq / rows.pitch * pitch;
     e.stride_head = rows.stride_head / rows.pitch * pitch;
     e.elems = rows.elems / rows.pitch * pitch;
-    e.elem_bytes = sizeof(float);
+    e.elem_bytes = fa2i_operand_elem_bytes(&c->problem, id);
     return e;
 }
 
@@ -294,6 +294,7 @@ static fa2i_extent extent_of_feature(const fa2i_case *c, const fa2i_operand *o, 
         return extent_of_angles(p);
     case FA2I_ELEM_UINT64:
     case FA2I_ELEM_BIAS:
+    case FA2I_ELEM_SCALE:
         break;
     }
     return extent_of_numbers(1, 1, elem_bytes);
@@ -351,7 +352,8 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
     const int rows = o->shape == FA2I_SHAPE_FEATURE ? scaled_rows(operand - fa2i_case_feature(c, 0)) : -1;
     if (rows >= 0 && e.elems > 0)
         return fa2i_case_period(c, rows) / (size_t)fa2i_case_extent(c, rows).pitch * (size_t)fa2i_case_scales_pitch(c);
-    const bool whole = is_integers || (c->pattern != FA2I_PATTERN_NONE && o->patterned) || (o->merged && !c->timed);
+    const bool is_placed = c->pattern != FA2I_PATTERN_NONE && !fa2i_pattern_is_numbers(c->pattern);
+    const bool whole = is_integers || (is_placed && o->patterned) || (o->merged && !c->timed);
     if (whole || e.elems == 0)
         return (size_t)e.elems;
     const int64_t block = block_elems(&e);
@@ -364,7 +366,7 @@ void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, siz
     const size_t block = (size_t)block_elems(&e);
     uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
     for (size_t i = 0; i < count && i < block; i++)
-        out[i] = fa2i_to_bits(c->problem.dtype, random_normal(&state) * magnitude);
+        out[i] = fa2i_to_bits(c->problem.dtype, fa2i_random_normal(&state) * magnitude);
     for (size_t i = block; i < count; i++)
         out[i] = out[i - block];
 }
@@ -373,7 +375,7 @@ void fa2i_case_fill_fp32(const fa2i_case *c, int operand, size_t count, float *o
 {
     uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
     for (size_t i = 0; i < count; i++)
-        out[i] = random_normal(&state);
+        out[i] = fa2i_random_normal(&state);
 }
 
 fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out)

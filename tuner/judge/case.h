@@ -34,16 +34,27 @@ typedef enum fa2i_layout {
     FA2I_LAYOUT_SHARED = 3  /* as BSHD, but all batches share K and V: their batch stride is 0 */
 } fa2i_layout;
 
-/* Where large scores are. */
+/* Where large scores are, or which numbers forward's Q, K and V have. */
 typedef enum fa2i_pattern {
     FA2I_PATTERN_NONE = 0,
     FA2I_PATTERN_LATE = 1,  /* at the first keys, which kernels process last */
     FA2I_PATTERN_PEAKS = 2, /* each query head has one, each at another key; the last head has none */
     FA2I_PATTERN_GROWN = 4, /* at the first half of the keys, moderate ones; values are large, too */
     FA2I_PATTERN_FORWARD =
-        3 /* nowhere. O and LSE as inputs of backward are the results of forward. Without this pattern they are
-           * unrelated numbers; backward is the same function of them */
+        3, /* nowhere. O and LSE as inputs of backward are the results of forward. Without this pattern they are
+            * unrelated numbers; backward is the same function of them */
+    /* Numbers that show how exact a precision is. K and V in 8 bits then have the scales that append would give. */
+    FA2I_PATTERN_NORMAL = 8,
+    FA2I_PATTERN_MEANS = 9,     /* columns of K have means: normal ones times 2, and two large ones */
+    FA2I_PATTERN_OUTLIERS = 10, /* one number in 1000 of Q, K and V has ten times a normal one added */
+    FA2I_PATTERN_CHANNEL = 11   /* a column of K and another one of V are 100 times as large */
 } fa2i_pattern;
+enum { FA2I_NUMBERS = 4 }; /* these kinds of numbers */
+
+static inline bool fa2i_pattern_is_numbers(fa2i_pattern pattern)
+{
+    return pattern >= FA2I_PATTERN_NORMAL;
+}
 
 /* The lengths of sequences, if the problem has them. */
 typedef enum fa2i_lengths {
@@ -146,6 +157,9 @@ void fa2i_case_fill_fp32(const fa2i_case *c, int operand, size_t count, float *o
 /* Device memory that a case takes: operands and guards. SIZE_MAX if it cannot be counted; then no other function may be
  * called for the case. */
 size_t fa2i_case_bytes(const fa2i_case *c);
+
+/* Returns the next number of a state, nearly normal. */
+float fa2i_random_normal(uint64_t *state);
 
 /* Reproducible random numbers: returns the next one of a state, which may start with any seed (splitmix64). */
 uint64_t fa2i_random(uint64_t *state);

@@ -234,13 +234,39 @@ static void enlarge(fa2_dtype dtype, size_t count, uint16_t *bits)
         bits[i] = fa2i_to_bits(dtype, (float)fa2i_from_bits(dtype, bits[i]) + GROWN_VALUE);
 }
 
+/* Makes other numbers of normal ones. Elements of Q, K or V; `count` is at most a period. */
+static void change_numbers(const fa2i_case *c, int operand, size_t count, uint16_t *bits)
+{
+    enum { LARGE = 17, NEGATIVE = 5, OF_K = 11, OF_V = 3 }; /* columns; all problems have 8 */
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const int large = LARGE % e.width;
+    float means[FA2I_MOST_head_dim];
+    uint64_t columns = c->seed + 77, rare = c->seed + 78 + (uint64_t)operand;
+    for (int i = 0; i < e.width; i++)
+        means[i] = i == large ? 12 : i == NEGATIVE ? -9 : 2 * fa2i_random_normal(&columns);
+    for (size_t i = 0; i < count; i++) {
+        const int column = (int)(i % (size_t)e.pitch);
+        const bool is_rare = fa2i_random(&rare) % 1000 == 0;
+        float x = fa2i_from_bits(c->problem.dtype, bits[i]);
+        if (c->pattern == FA2I_PATTERN_MEANS && operand == K && column < e.width)
+            x += means[column];
+        else if (c->pattern == FA2I_PATTERN_OUTLIERS && is_rare)
+            x += 10 * fa2i_random_normal(&rare);
+        else if (c->pattern == FA2I_PATTERN_CHANNEL && operand != Q && column == (operand == K ? OF_K : OF_V) % e.width)
+            x *= 100;
+        bits[i] = fa2i_to_bits(c->problem.dtype, x);
+    }
+}
+
 /* Writes elements of the dtype, whatever the type of K and V. */
 static fa2_status fill_elements(const fa2i_case *c, int operand, size_t count, void *out)
 {
     fa2i_case_fill_normal(c, operand, operand == Q ? c->q_magnitude : 1.0f, count, out);
     if (c->pattern == FA2I_PATTERN_GROWN && operand == V)
         enlarge(c->problem.dtype, count, out);
-    if (c->pattern != FA2I_PATTERN_NONE && operands[operand].patterned)
+    if (fa2i_pattern_is_numbers(c->pattern))
+        change_numbers(c, operand, count, out);
+    else if (c->pattern != FA2I_PATTERN_NONE && operands[operand].patterned)
         put_leads(c, operand, count, out);
     return FA2_OK;
 }

@@ -37,7 +37,7 @@ typedef struct fa2i_operand {
 #define FA2I_FEATURE_OPERAND(name_, access_)                                                                           \
     {                                                                                                                  \
         .name = (name_), .shape = FA2I_SHAPE_FEATURE, .output = FA2I_ACCESS_##access_ >= FA2I_ACCESS_WRITE,            \
-        .fill = fa2i_feature_fill                                                                                      \
+        .changed_by = FA2I_ACCESS_##access_ == FA2I_ACCESS_GROW ? FA2I_FIELD_append : 0, .fill = fa2i_feature_fill     \
     }
 fa2_status fa2i_feature_fill(const fa2i_case *c, int operand, size_t count, void *out);
 

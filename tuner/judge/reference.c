@@ -160,7 +160,7 @@ static void load_cached(const fa2i_reference_request *request, bool is_key, cons
     const int scales = is_key ? FA2I_OPERAND_k_scale : FA2I_OPERAND_v_scale;
     const fa2i_host_tensor *tensor = is_key ? &request->k : &request->v;
     if (p->kv != FA2_KV_DTYPE)
-        fa2i_kv8_row(p->kv, tensor, &request->features, scales, batch, own, head, columns, out);
+        fa2i_kv8_row(p, tensor, &request->features, scales, batch, own, head, columns, out);
     else
         fa2i_host_row(tensor, p->dtype,
                       batch * tensor->stride_batch + own * tensor->stride_seq + head * tensor->stride_head, columns,
@@ -181,6 +181,12 @@ static void load_new(const fa2i_reference_request *request, bool is_key, const f
                   of_key ? p->head_dim : columns, whole);
     if (of_key && p->rotary != FA2_ROTARY_NONE)
         fa2i_rotate(p, &request->angles, s->before + own, whole);
+    if (p->kv != FA2_KV_DTYPE) {
+        int8_t bytes[FA2I_MOST_head_dim];
+        const float scale = fa2i_kv8_round(p, columns, whole, bytes);
+        for (int d = 0; d < columns; d++)
+            whole[d] = fa2i_kv8_number(p->kv, bytes[d]) * scale;
+    }
     memcpy(out, whole, (size_t)columns * sizeof *out);
 }
 

@@ -261,7 +261,7 @@ fa2i_errors fa2i_expected_errors(const fa2i_expected *expected, const void *outp
     const fa2i_expected *e = expected;
     const unsigned char *data = output;
     fa2i_errors errors = {0};
-    double sum = 0;
+    double sum = 0, size = 0;
     size_t count = 0;
     for (int i = 0; i < e->output_count; i++) {
         const fa2i_wanted *w = &e->outputs[i];
@@ -274,10 +274,12 @@ fa2i_errors fa2i_expected_errors(const fa2i_expected *expected, const void *outp
             const double counted = isfinite(error) ? error : FA2I_ERROR_NOT_FINITE;
             errors.max = fmax(errors.max, counted);
             sum += counted;
+            size += fabs(w->values[j]);
             count++;
         }
         data += output_bytes(e, w, &v);
     }
     errors.mean = count > 0 ? sum / (double)count : 0;
+    errors.relative = size > 0 ? sum / size : 0;
     return errors;
 }

@@ -41,6 +41,7 @@ void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const 
  * finite. A number that is not finite, but should be, counts as FA2I_ERROR_NOT_FINITE. */
 typedef struct fa2i_errors {
     double max, mean; /* of |value - expected| */
+    double relative;  /* the sum of these over the sum of |expected| */
 } fa2i_errors;
 fa2i_errors fa2i_expected_errors(const fa2i_expected *expected, const void *output);
 

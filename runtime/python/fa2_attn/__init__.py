@@ -32,6 +32,7 @@ A *problem* is a dict of everything that decides which kernel is the best one:
     sums                       "fast" permits fp16 sums of the softmax times v; "fp32" (default)
     scores                     "int8" permits 8-bit integers in q k^T; "exact" (default)
     kv                         "int8" or "fp8" if k and v are in 8 bits, with scales; "dtype" (default)
+    kv_scales                  "fp16" if these scales are float16; "fp32" (default)
     partial                    1: out, or the gradients, are float32; 2: and merged with what is there
 
 All other defaults are 0.

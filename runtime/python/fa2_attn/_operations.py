@@ -111,8 +111,10 @@ _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float 
                                                       + [f"Tensor? {name}=None" for name in _FEATURES]))
 library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define(f"attention_packed(Tensor[] tensors, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
+# Scales of a cache in 8 bits are written, too.
+_GROWING = _SETTINGS.replace("Tensor? k_scale", "Tensor(c!)? k_scale").replace("Tensor? v_scale", "Tensor(d!)? v_scale")
 library.define("attention_append(Tensor q, Tensor(a!) k, Tensor(b!) v, Tensor k_new, Tensor v_new, Tensor? rotary_cos, "
-               f"Tensor? rotary_sin, bool rotary_interleaved, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
+               f"Tensor? rotary_sin, bool rotary_interleaved, {_GROWING}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, Tensor lse, bool[] wanted, "
                f"{_SETTINGS}) -> Tensor[]", tags=_TAGS)
 
@@ -168,11 +170,13 @@ def _elsewhere(tensors: Any, *unused: Any) -> Any:
 
 
 def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
-    packed = _keywords(*settings)[0]["cu_seqlens_q"] is not None
+    keywords = _keywords(*settings)[0]
+    packed = keywords["cu_seqlens_q"] is not None
     rank = 3 if packed else 4
     torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
     torch._check(k.shape[:-1] == v.shape[:-1], lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
-    torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
+    torch._check(k.dtype == v.dtype and (q.dtype == k.dtype or keywords["k_scale"] is not None),
+                 lambda: "q, k and v must be of one type")
     _native.problem_text(_fields(q, v, *settings))  # raises the errors of a launch
     *batch, length, heads, columns = q.shape
     out = torch.empty_like(q) if v.shape[-1] == columns else q.new_empty((*q.shape[:-1], v.shape[-1]))
@@ -243,7 +247,9 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
               "softcap": keywords["softcap"] != 0, "dropout": keywords["dropout_p"] > 0,
               "sums": ("fp32", "fast")[keywords["sums"]], "scores": ("exact", "int8")[keywords["scores"]],
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
-    fields["kv"] = "dtype" if keywords["k_scale"] is None else "int8" if v.dtype == torch.int8 else "fp8"
+    if keywords["k_scale"] is not None:
+        fields["kv"] = "int8" if v.dtype == torch.int8 else "fp8"
+        fields["kv_scales"] = "fp16" if keywords["k_scale"].dtype == torch.float16 else "fp32"
     if keywords["bias"] is not None:
         if keywords["bias"].dtype not in _BIAS_WORDS:
             raise ValueError(f"bias is {keywords['bias'].dtype}; it must be float16, bfloat16, float32 or bool")

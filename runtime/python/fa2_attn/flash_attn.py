@@ -272,8 +272,9 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     of the first new key.
     rotary_interleaved: True rotates columns (0, 1), (2, 3), ...; False rotates (0, R / 2), (1, R / 2 + 1), ...
     num_splits: ignored, because the chosen kernel decides how the keys are divided.
-    k_scale, v_scale: float32 [B, Sc, Hkv], or the same with a size of 1 where scales are shared; in pages as k_cache.
-    The caches are then int8 or float8_e4m3fn, and a row counts as k_cache * k_scale. (flash-attn has no such arguments.)
+    k_scale, v_scale: float32 or float16 [B, Sc, Hkv], or the same with a size of 1 where scales are shared; in pages as
+    k_cache. The caches are then int8 or float8_e4m3fn, and a row counts as k_cache * k_scale. New keys and values are
+    rounded, and their scales written. (flash-attn has no such arguments.)
     Returns out [B, Sq, H, D]. With return_softmax_lse: (out, lse [B, H, Sq]).
 
     The attention kernel also writes and rotates the new keys. Tables of another type raise an error; they are not

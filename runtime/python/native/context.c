@@ -43,6 +43,28 @@ static void log_message(void *user, fa2_log_level level, const char *message)
     PyGILState_Release(state);
 }
 
+/* Warns once, naming the head that lost most. */
+static void warn_of_rounding(void *user, const fa2_problem *problem, const fa2_rounding *heads)
+{
+    fa2py_context *context = user;
+    int32_t worst = 0;
+    for (int32_t h = 1; h < problem->heads_kv; h++)
+        if ((double)heads[h].zeros * (double)heads[worst].values > (double)heads[worst].zeros * (double)heads[h].values)
+            worst = h;
+    const fa2_rounding *most = &heads[worst];
+    if (4 * most->zeros <= most->values)
+        return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    if (!context->warned_of_rounding &&
+        PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                         "scores=\"int8\" made 0 of %d %% of the numbers of k in head %d, beside its largest ones; "
+                         "without it scores are exact",
+                         (int)(100 * most->zeros / most->values), (int)worst) < 0)
+        PyErr_WriteUnraisable(NULL);
+    context->warned_of_rounding = true;
+    PyGILState_Release(state);
+}
+
 static void destroy(fa2py_context *context)
 {
     fa2_context *handle = context->handle;
@@ -153,6 +175,7 @@ static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config co
     config.device_plus_one = device + 1;
     config.log_at = log_message;
     config.log_user = context;
+    config.rounding_user = context;
     fa2_context *handle = NULL;
     fa2_status st = FA2_OK;
     Py_BEGIN_ALLOW_THREADS st = fa2_context_create(&config, &handle);
@@ -191,16 +214,17 @@ static bool parse_log_level(const char *name, int *ret_level)
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *const keywords[] = {"database",      "device",        "arch",      "read_only", "log",
-                                     "never_compile", "check_numbers", "log_level", NULL};
+    static char *const keywords[] = {"database",      "device",        "arch",      "read_only",      "log",
+                                     "never_compile", "check_numbers", "log_level", "check_rounding", NULL};
     PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *truths[3] = {NULL};
     const char *log_level = NULL;
     fa2py_context *context = NULL;
     int device = 0;
     fa2_config config = {.struct_bytes = sizeof(fa2_config), .read_only = 0};
     bool read_only = false, never_compile = false, check_numbers = false;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOOOOOz:Context", (char **)(uintptr_t)keywords, &database,
-                                     &device, &arch, &truths[0], &log, &truths[1], &truths[2], &log_level) ||
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOOOOOzi:Context", (char **)(uintptr_t)keywords, &database,
+                                     &device, &arch, &truths[0], &log, &truths[1], &truths[2], &log_level,
+                                     &config.rounding_every) ||
         !fa2py_parse_truth(truths[0], "read_only", &read_only) ||
         !fa2py_parse_truth(truths[1], "never_compile", &never_compile) ||
         !fa2py_parse_truth(truths[2], "check_numbers", &check_numbers) || !check_log(log) ||
@@ -210,6 +234,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names
     config.read_only = read_only;
     config.never_compile = never_compile;
     config.check_numbers = check_numbers;
+    config.rounding = config.rounding_every > 0 ? warn_of_rounding : NULL;
     config.database = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
     context = make_context(type, device, config, log == Py_None ? NULL : log);
     Py_XDECREF(bytes);
@@ -458,7 +483,7 @@ static PyGetSetDef attributes[] = {{"device", context_get_device, NULL, "The CUD
 
 static const char context_doc[] =
     "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False, "
-    "check_numbers=False, log_level=None)\n--\n\n"
+    "check_numbers=False, log_level=None, check_rounding=0)\n--\n\n"
     "A device and a tuning database. Calls without a context use the default context of their device.\n\n"
     "database: a path. None: $FA2_DB, else ~/.cache/fa2/fa2.db. \"\": no database. A path that is named, here or in\n"
     "FA2_DB, must be usable. If the default path is not, calls work without a database, and the log says why.\n"
@@ -470,7 +495,10 @@ static const char context_doc[] =
     "never_compile: use only kernels in the database. A call for which it has none raises fa2_attn.Error with status\n"
     "FA2_E_FORBIDDEN. Not together with arch.\n"
     "check_numbers: for debugging. Before each launch, read back lengths, bounds, block tables and cache rows,\n"
-    "which waits for the stream. A number out of range raises ValueError with its name.\n\n"
+    "which waits for the stream. A number out of range raises ValueError with its name.\n"
+    "check_rounding: N reads after each N-th call with scores=\"int8\" how many numbers of k became 0, which waits "
+    "for\n"
+    "the stream. Beyond a quarter of a head's numbers it warns once, with the head.\n\n"
     "Many threads may use one context. It ends by close(), at the end of `with`, or with its last reference.";
 
 bool fa2py_context_init(PyObject *module)

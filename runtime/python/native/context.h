@@ -21,7 +21,8 @@ struct fa2py_context {
     int device;
     int users;
     bool closing, captured, is_default;
-    PyObject *log;        /* callable, or NULL */
+    PyObject *log; /* callable, or NULL */
+    bool warned_of_rounding;
     bool log_takes_level; /* log is that of _frameworks.py */
     fa2py_prepared prepared;
     fa2py_block *blocks;

@@ -86,21 +86,24 @@ static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
     return false;
 }
 
-/* Checks the scales of the rows of k or v: float32, of its shape without the columns. A size may be 1 instead. */
-static bool check_scales(const fa2py_operand *rows, const fa2py_operand *scales)
+/* Checks the scales of the rows of k or v: float32, or float16 as k_scale, of its shape without the columns. A size may
+ * be 1 instead. */
+static bool check_scales(const fa2_problem *problem, const fa2py_operand *rows, const fa2py_operand *scales)
 {
+    const bool is_half = problem->kv_scales == FA2_SCALES_FP16;
+    const char *type = is_half ? "float16" : "float32";
     const dl_tensor *tensor = &scales->view.tensor;
     const int rank = rows->view.tensor.ndim - 1, lead = FA2PY_RANK - 1 - rank;
-    bool fits = is_type(tensor, DL_FLOAT, 32) && tensor->ndim == rank;
+    bool fits = is_type(tensor, DL_FLOAT, is_half ? 16 : 32) && tensor->ndim == rank;
     for (int i = 0; fits && i < rank; i++)
         fits = tensor->shape[i] == 1 || tensor->shape[i] == rows->shape[lead + i];
     if (!fits && rank == 2)
-        PyErr_Format(PyExc_ValueError, "%s must be float32 [%lld or 1, %lld or 1], as %s without its columns",
-                     scales->name, (long long)rows->shape[1], (long long)rows->shape[2], rows->name);
+        PyErr_Format(PyExc_ValueError, "%s must be %s [%lld or 1, %lld or 1], as %s without its columns", scales->name,
+                     type, (long long)rows->shape[1], (long long)rows->shape[2], rows->name);
     else if (!fits)
-        PyErr_Format(PyExc_ValueError,
-                     "%s must be float32 [%lld or 1, %lld or 1, %lld or 1], as %s without its columns", scales->name,
-                     (long long)rows->shape[0], (long long)rows->shape[1], (long long)rows->shape[2], rows->name);
+        PyErr_Format(PyExc_ValueError, "%s must be %s [%lld or 1, %lld or 1, %lld or 1], as %s without its columns",
+                     scales->name, type, (long long)rows->shape[0], (long long)rows->shape[1],
+                     (long long)rows->shape[2], rows->name);
     return fits;
 }
 
@@ -221,6 +224,8 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, 
     problem->sums = call->op == FA2_OP_FORWARD ? call->sums : FA2_SUMS_FP32;
     problem->scores = call->op == FA2_OP_FORWARD ? call->scores : FA2_SCORES_EXACT;
     problem->partial = (int32_t)call->partial;
+    if (problem->kv && is_type(&features->of[FA2I_OPERAND_k_scale].view.tensor, DL_FLOAT, 16))
+        problem->kv_scales = FA2_SCALES_FP16;
     if (call->features[FA2I_OPERAND_rotary_cos] != NULL) {
         const dl_tensor *cos = &features->of[FA2I_OPERAND_rotary_cos].view.tensor;
         problem->rotary = call->rotary_interleaved ? FA2_ROTARY_INTERLEAVED : FA2_ROTARY_HALVES;
@@ -235,9 +240,9 @@ static bool check_tensor(const fa2py_call *call, const fa2py_operand *operands, 
 {
     switch (id) {
     case FA2I_OPERAND_k_scale:
-        return check_scales(&operands[1], &of[id]);
+        return check_scales(problem, &operands[1], &of[id]);
     case FA2I_OPERAND_v_scale:
-        return check_scales(&operands[2], &of[id]);
+        return check_scales(problem, &operands[2], &of[id]);
     case FA2I_OPERAND_bias:
         return check_bias(problem, &of[id]);
     case FA2I_OPERAND_seed_at:
@@ -263,6 +268,10 @@ bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3
 {
     if (problem->append && (!fa2py_check_writable(&operands[1]) || !fa2py_check_writable(&operands[2])))
         return false;
+    for (int i = 0; i < FA2PY_FEATURES; i++)
+        if (features->of[i].object != NULL && fa2i_operand_is_written(problem, i) &&
+            !fa2py_check_writable(&features->of[i]))
+            return false;
     for (int i = 0; i < FA2PY_FEATURES; i++)
         if (features->of[i].object != NULL && !check_tensor(call, operands, features->of, problem, i))
             return false;

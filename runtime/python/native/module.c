@@ -154,7 +154,7 @@ static PyMethodDef methods[] = {
 static bool has_gradient(int id)
 {
     for (int i = 0; i < FA2I_OPERAND_COUNT; i++)
-        if (fa2i_operand_is_written(i) && fa2i_operands[i].field == fa2i_operands[id].field)
+        if (fa2i_operand_is_gradient(i) && fa2i_operands[i].field == fa2i_operands[id].field)
             return true;
     return false;
 }

@@ -1,0 +1,142 @@
+#include "tuner/bench/precisions.h"
+
+#include <string.h>
+#include "runtime/base/status.h"
+#include "tuner/report/table.h"
+
+typedef struct precision {
+    const char *name;
+    fa2_sums sums;
+    fa2_scores scores;
+    fa2_kv kv;
+} precision;
+
+/* The first one is exact. */
+static const precision precisions[] = {
+    {"exact", FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_KV_DTYPE},
+    {"sums=fast", FA2_SUMS_FAST, FA2_SCORES_EXACT, FA2_KV_DTYPE},
+    {"scores=int8", FA2_SUMS_FP32, FA2_SCORES_INT8, FA2_KV_DTYPE},
+    {"sums=fast scores=int8", FA2_SUMS_FAST, FA2_SCORES_INT8, FA2_KV_DTYPE},
+    {"kv=int8", FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_KV_INT8},
+    {"kv=fp8", FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_KV_FP8},
+};
+enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+
+bool fa2i_precisions_apply(const fa2_problem *problem)
+{
+    return problem->op == FA2_OP_FORWARD && !problem->append && problem->partial != FA2_PARTIAL_MERGE;
+}
+
+fa2_problem fa2i_precisions_exact(const fa2_problem *problem)
+{
+    fa2_problem exact = *problem;
+    exact.sums = FA2_SUMS_FP32;
+    exact.scores = FA2_SCORES_EXACT;
+    exact.kv = FA2_KV_DTYPE;
+    exact.kv_scales = FA2_SCALES_FP32;
+    return exact;
+}
+
+/* ---- problems ---- */
+
+static bool has(const fa2i_shapes *shapes, const fa2_problem *problem)
+{
+    for (size_t i = 0; i < shapes->count; i++)
+        if (memcmp(&shapes->items[i], problem, sizeof *problem) == 0)
+            return true;
+    return false;
+}
+
+fa2_status fa2i_precisions_extend(fa2i_shapes *shapes)
+{
+    fa2_status st = FA2_OK;
+    const size_t given = shapes->count;
+    for (size_t i = 0; i < given; i++) {
+        for (int j = 1; j < PRECISIONS && fa2i_precisions_apply(&shapes->items[i]); j++) {
+            fa2_problem p = fa2i_precisions_exact(&shapes->items[i]);
+            p.sums = precisions[j].sums;
+            p.scores = precisions[j].scores;
+            p.kv = precisions[j].kv;
+            if (fa2i_problem_check(&p) == FA2_OK && !has(shapes, &p))
+                FA2_TRY(fa2i_shapes_add(shapes, &p, 0));
+        }
+    }
+done:
+    return st;
+}
+
+/* ---- tables ---- */
+
+static const char *name_of(const fa2_problem *problem)
+{
+    for (int i = 0; i < PRECISIONS; i++)
+        if (precisions[i].sums == problem->sums && precisions[i].scores == problem->scores &&
+            precisions[i].kv == problem->kv)
+            return precisions[i].name;
+    return "several";
+}
+
+static bool is_timed(const fa2i_benchmark *b)
+{
+    return b->count > 0 && b->timed[0].outcome == FA2I_OUTCOME_OK && b->timed[0].us.n > 0;
+}
+
+static void format_error(double error, char *out, size_t out_bytes)
+{
+    if (error < 0)
+        snprintf(out, out_bytes, "-");
+    else if (error > 1e3)
+        snprintf(out, out_bytes, "not finite");
+    else
+        snprintf(out, out_bytes, "%.3g %%", 100 * error);
+}
+
+static void add_row(fa2i_table *table, const fa2i_benchmark *b, double exact_us)
+{
+    enum { COLUMNS = 3 + FA2I_NUMBERS };
+    char cells[COLUMNS][32];
+    const char *row[COLUMNS];
+    const fa2i_timed *t = &b->timed[0];
+    snprintf(cells[0], sizeof cells[0], "%s%s", name_of(&b->problem),
+             b->problem.kv_scales == FA2_SCALES_FP16 ? " fp16" : "");
+    snprintf(cells[1], sizeof cells[1], "%.3f", t->us.order.median);
+    snprintf(cells[2], sizeof cells[2], exact_us > 0 ? "%.3f" : "-", exact_us / t->us.order.median);
+    for (int i = 0; i < FA2I_NUMBERS; i++)
+        format_error(t->relative[i], cells[3 + i], sizeof cells[3 + i]);
+    for (int i = 0; i < COLUMNS; i++)
+        row[i] = cells[i];
+    fa2i_table_add(table, row);
+}
+
+fa2_status fa2i_precisions_print(const fa2i_benchmark *list, size_t count, FILE *out)
+{
+    static const char *titles[] = {"precision",    "median us", "exact / it",    "normal",
+                                   "K with means", "outliers",  "a column x 100"};
+    fa2_status st = FA2_OK;
+    for (size_t first = 0; first < count && st == FA2_OK; first++) {
+        const fa2_problem exact = fa2i_precisions_exact(&list[first].problem);
+        char shape[FA2I_PROBLEM_CHARS];
+        fa2i_table table;
+        double exact_us = 0;
+        bool is_new = fa2i_precisions_apply(&exact);
+        for (size_t i = 0; i < count; i++) {
+            const fa2_problem other = fa2i_precisions_exact(&list[i].problem);
+            is_new = is_new && (i >= first || memcmp(&exact, &other, sizeof exact) != 0);
+            if (is_timed(&list[i]) && memcmp(&exact, &list[i].problem, sizeof exact) == 0)
+                exact_us = list[i].timed[0].us.order.median;
+        }
+        if (!is_new)
+            continue;
+        fa2i_table_init(&table, "lrrrrrr", titles);
+        for (size_t i = first; i < count; i++) {
+            const fa2_problem other = fa2i_precisions_exact(&list[i].problem);
+            if (is_timed(&list[i]) && memcmp(&exact, &other, sizeof exact) == 0)
+                add_row(&table, &list[i], exact_us);
+        }
+        fa2i_problem_format(&exact, shape, sizeof shape);
+        fprintf(out, "\nby precision: %s; errors of O, relative to fp64\n", shape);
+        st = fa2i_table_print(&table, out);
+        fa2i_table_done(&table);
+    }
+    return st;
+}
