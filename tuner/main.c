@@ -147,7 +147,8 @@ static const fa2i_command commands[] = {
      "                    measured ceilings, and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--with-code] [--db FILE]", "write measurements and winners, without code",
      "Writes the database as JSON lines; \"-\" is standard output. Without --with-code there is\n"
-     "no code in it: import compiles, and tuning verifies it there. It replaces an export of that name when the new one\n"
+     "no code in it: import compiles, and tuning verifies it there. It replaces an export of that name when the new "
+     "one\n"
      "is complete, but no other file.\n\n"
      "  --with-code       also the code of the kernels that calls take, for your other machines; a new file\n"
      "                    is readable by you alone\n" DB_HELP},
@@ -363,11 +364,11 @@ static fa2_status print_preset(const char *name)
 {
     fa2i_shapes shapes = {0};
     const fa2_status st = fa2i_shapes_add_preset(&shapes, name);
-    size_t forward = 0;
+    size_t of_op[FA2_OP_MERGE + 1] = {0};
     for (size_t i = 0; i < shapes.count; i++)
-        forward += shapes.items[i].op == FA2_OP_FORWARD;
+        of_op[shapes.items[i].op]++;
     if (st == FA2_OK)
-        printf("%-12s %3zu forward, %3zu backward\n", name, forward, shapes.count - forward);
+        printf("%-12s %3zu forward, %3zu backward\n", name, of_op[FA2_OP_FORWARD], of_op[FA2_OP_BACKWARD]);
     fa2i_shapes_done(&shapes);
     return st;
 }
