@@ -27,7 +27,7 @@
     "                    any device's name, or all\n"
 #define FILTER_HELP                                                                                                    \
     "  --shape FIELDS    problems with these fields: D=64,causal=1\n"                                                  \
-    "  --op OPS          forward, backward or all\n" DEVICE_HELP
+    "  --op OPS          forward, backward, merge or all (the first two)\n" DEVICE_HELP
 #define DB_HELP                                                                                                        \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"                            \
     "                    else ~/.cache/fa2/fa2.db\n"
