@@ -156,6 +156,12 @@ class Rank:
             dist.all_reduce(sums)
             assert abs(sums[0] / sums[1] - 1) < 0.01, (schedule, sums)
 
+    def test_one_rank(self):
+        from fa2_attn import distributed
+        self.compare("zigzag", "auto", True)
+        q, k, v, _ = self.tensors(24)
+        assert "there is one rank" in distributed.explain(q, k, v, causal=True)["reason"]
+
     def test_gather(self):
         for layout in ("contiguous", "zigzag"):
             self.compare(layout, "gather", True)
@@ -289,6 +295,9 @@ class Distributed(unittest.TestCase):
                      "test_dropout", "test_shard", "test_refusals", "test_explain", "test_one_dies"):
             with self.subTest(name):
                 self.ranks(2, name)
+
+    def test_one(self):
+        self.ranks(1, "test_one_rank")
 
     def test_four(self):
         for name in ("test_layouts", "test_windows"):

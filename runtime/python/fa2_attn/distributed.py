@@ -216,7 +216,9 @@ def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, kind: str, backward: bo
         others = "; ".join(f"not {name}: {reason}" for name, reason in reasons.items() if reason is not None)
         if not fitting:
             raise NotImplementedError(f"no schedule serves this call; {others}")
-        if len(fitting) == 1:
+        if ranks == 1:
+            chosen[kind] = fitting[0], "there is one rank, so nothing moves"
+        elif len(fitting) == 1:
             chosen[kind] = fitting[0], f"it alone serves this call; {others}"
         else:
             known, work = _knowledge(q, call), _work(q, k, v, call, backward)
