@@ -283,6 +283,44 @@ def work(rank, ranks, port, name):
 
 
 @unittest.skipIf(torch is None, "PyTorch or the software device is missing")
+class Model(unittest.TestCase):
+    """The model of schedules, on a link of 370 GB/s and kernels of 600 TFLOPS."""
+
+    def best(self, ranks, rows, heads, kv_heads, backward=False, bytes_per_us=370e3, known=None):
+        from fa2_attn import _schedules
+        flop = 2 * (rows * ranks) ** 2 * heads * 128
+        work = _schedules.Work(ranks, True, True, flop, 4 * rows * kv_heads * 128, 4 * rows * heads * 128, 600e6, backward)
+        known = known or _schedules.Knowledge()
+        known.link = _schedules.Link(10.0, bytes_per_us)
+        times = known.times("kind", work, list(_schedules.SCHEDULES))
+        return min(times, key=times.get), times, work
+
+    def test_choices(self):
+        self.assertEqual(self.best(2, 32768, 32, 8)[0], "ring")     # all but the first keys arrive while a step computes
+        self.assertEqual(self.best(8, 1024, 32, 32)[0], "ulysses")  # steps are too short to hide so many keys
+        times = self.best(8, 128, 32, 1)[1]
+        self.assertLess(times["gather"], times["ring"])             # steps are shorter than their launches
+        for backward in (False, True):
+            _, fast, _ = self.best(4, 8192, 32, 8, backward)
+            _, slow, _ = self.best(4, 8192, 32, 8, backward, bytes_per_us=20e3)
+            for schedule in fast:
+                self.assertLess(fast[schedule], slow[schedule], schedule)
+
+    def test_measured(self):
+        """Times of one call are its own, and correct the model for others."""
+        from fa2_attn import _schedules
+        known = _schedules.Knowledge()
+        chosen, times, work = self.best(2, 32768, 32, 8, known=known)
+        self.assertEqual(chosen, "ring")
+        known.add("kind", {**times, "ring": 3 * times["ring"]}, work)
+        self.assertEqual(known.times("kind", work, ["ring"])["ring"], 3 * times["ring"])
+        self.assertAlmostEqual(known.times("another", work, ["ring"])["ring"], 3 * times["ring"], places=3)
+        self.assertAlmostEqual(known.times("another", work, ["gather"])["gather"], times["gather"], places=3)
+        self.assertIn("by times that tune() took", _schedules.why("kind", known, times))
+        self.assertIn("by the model", _schedules.why("another", known, times))
+
+
+@unittest.skipIf(torch is None, "PyTorch or the software device is missing")
 class Distributed(unittest.TestCase):
     def ranks(self, ranks, name):
         with socket.socket() as free:

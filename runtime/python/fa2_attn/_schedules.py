@@ -88,9 +88,9 @@ def estimate(schedule: str, work: Work, link: Link) -> float:
             us += _passes_us(work, link, 2.5 * computing, 2 * _LAUNCH_US, 3 * work.keys, ranks)
         return us
     if schedule == "gather":
-        us = computing + 2 * _LAUNCH_US + (ranks - 1) * link.us(work.keys)
+        us = computing + 2 * _LAUNCH_US + link.us((ranks - 1) * work.keys)
         if work.backward:
-            us += 2.5 * computing + 4 * _LAUNCH_US + 3 * (ranks - 1) * link.us(work.keys)
+            us += 2.5 * computing + 4 * _LAUNCH_US + 2 * link.latency_us + link.us(3 * (ranks - 1) * work.keys)
         return us
     moved = (work.keys + work.queries) * (ranks - 1) / ranks
     us = mean_us + _LAUNCH_US + 4 * link.latency_us + moved / link.bytes_per_us

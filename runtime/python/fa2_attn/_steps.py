@@ -63,8 +63,8 @@ class _Result:
                     "sinks": call.sinks if meeting.own else None}
         keys = [take(tensor, dim, meeting.keys) for tensor in (k, v)]
         if self._out is None and is_whole(meeting.queries, q.shape[dim]):
-            self._out, lse = _native.attention_partial(q, *keys, **settings)
-            self._lse = _Lse(lse)
+            made: Tuple[Tensor, Tensor] = _native.attention_partial(q, *keys, **settings)
+            self._out, self._lse = made[0], _Lse(made[1])
             return
         if self._out is None:
             self._begin()

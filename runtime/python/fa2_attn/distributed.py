@@ -44,11 +44,14 @@ def positions(length: Optional[int] = None, *, layout: str = "zigzag", group: Op
     beginning.
     """
     rank, ranks = _place(group, rank, ranks)
-    lengths = [length] if cu_seqlens is None else lengths_of(cu_seqlens)
-    if len(lengths) == 1 and lengths[0] is None:
+    lengths: List[int] = []
+    if cu_seqlens is not None:
+        lengths = lengths_of(cu_seqlens)
+    elif length is not None:
+        _layouts.check_length(length, layout, ranks)
+        lengths = [length]
+    else:
         raise ValueError("give the length of the sequence, or cu_seqlens")
-    if cu_seqlens is None:
-        _layouts.check_length(lengths[0], layout, ranks)
     own = rows_of(layout, rank, ranks, tuple(lengths), device)
     if cu_seqlens is None:
         return own.clone()  # the other one is kept
@@ -263,7 +266,7 @@ def _agree(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor]) -> str:
     known: Set[str] = _of_group(_agreed, call.group, set)
     if mine in known and given is None:
         return mine
-    wrong = None
+    wrong: Optional[Exception] = None
     try:
         _check(q, k, v, call, given)
     except (ValueError, NotImplementedError) as error:
@@ -273,9 +276,9 @@ def _agree(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor]) -> str:
     for rank, (other, _) in enumerate(theirs):
         if other != theirs[0][0]:
             raise ValueError(f"the ranks' calls differ: rank 0 has {theirs[0][0]}; rank {rank} has {other}")
-    for _, error in theirs:
-        if error is not None:
-            raise error
+    for _, complaint in theirs:
+        if complaint is not None:
+            raise complaint
     if len(known) >= _KINDS:
         known.clear()  # on all ranks at the same call
     known.add(mine)
@@ -298,7 +301,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, _: Any) -> Any:
-        gradients = BACKWARD[ctx.call.schedule](d_out.contiguous(), *ctx.saved_tensors, ctx.call)
+        q, k, v, out, lse = ctx.saved_tensors
+        gradients = BACKWARD[ctx.call.schedule](d_out.contiguous(), q, k, v, out, lse, ctx.call)
         d_sinks = gradients[3] if len(gradients) > 3 and ctx.needs_input_grad[3] else None
         return (*gradients[:3], d_sinks, None)
 
