@@ -98,7 +98,9 @@ class Partial(unittest.TestCase):
                 ("parts_lse has heads 17 and parts has 4", (parts, ExchangeTensor((2, 2, 17, 4), "fp32")), {}),
                 ("parts_lse has partial results 1 and parts has 2", (parts, ExchangeTensor((1, 2, 4, 17), "fp32")), {}),
                 ("must be float16, bfloat16 or float32", (parts, lse), {"dtype": "int8"}),
-                ("share memory|share", (parts, lse), {"out": parts.part(0, 0, 1).part(0, 0, 1)})):
+                ("out has 5 dimensions; it must have 4", (parts, lse), {"out": parts}),
+                ("o shares memory with parts", (parts, lse),
+                 {"out": ExchangeTensor(self.q.shape, "fp32", parts.device, parts.memory)})):
             with self.assertRaisesRegex(ValueError, text):
                 fa2_attn.merge(*arguments, **given)
 
