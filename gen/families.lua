@@ -4,6 +4,7 @@ local bwd_sm90 = require("ops.backward_sm90")
 local fwd = require("ops.forward")
 local fwd_sm90 = require("ops.forward_sm90")
 local fwd_splitkv_sm90 = require("ops.forward_splitkv_sm90")
+local merge = require("ops.merge")
 local paths = require("paths.mma_sync")
 local plain = require("ops.forward_plain")
 local splitkv = require("ops.forward_splitkv")
@@ -18,4 +19,6 @@ return {
    bwd.family("bwd_sm75", paths.sm75),
    bwd.family("bwd_sm80", paths.sm80),
    bwd_sm90.family(),
+   merge.family("merge_sm75", paths.sm75),
+   merge.family("merge_sm80", paths.sm80),
 }

@@ -19,8 +19,11 @@ end
 local number = 0
 for line in io.lines() do
    local configuration, header, variant = line:match("^(%S+) (%S+) (.*)$")
-   local root = ('@ include "%s"\n@ include "%s"\n@ include "%s"'):format(
-      configuration, configuration:gsub("config", "policies"), header)
+   local policies, root = configuration:gsub("config", "policies"), {}
+   for _, file in ipairs({configuration, read(policies) and policies or "", header}) do
+      root[#root + 1] = file ~= "" and ('@ include "%s"'):format(file) or nil
+   end
+   root = table.concat(root, "\n")
    number = number + 1
    local text, message = generator.source(variant, function(file)
       local own = root or read(file)  -- what is asked for first stands for the family's root

@@ -214,7 +214,7 @@ static void test_wrong(void)
     check_refused("a b", FA2I_OPT_FILE, "build takes one file; \"b\" is a second one");
     check_refused("--preset nope", FA2I_OPT_SHAPES,
                   "there is no preset \"nope\"; known: seeds, paper, quick, llm, vision, diffusion");
-    check_refused("--op sideways", FA2I_OPT_SHAPES, "--op \"sideways\": expected forward, backward or all");
+    check_refused("--op sideways", FA2I_OPT_SHAPES, "--op \"sideways\": expected forward, backward, merge or all");
     check_refused("--op all --shape Hq=1,Sq=8,D=8,op=backward,deterministic=1", FA2I_OPT_SHAPES,
                   "op=backward B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 deterministic=1: "
                   "deterministic is 1; the operation forward has no deterministic");

@@ -52,6 +52,15 @@ static fa2_status with_backward_args(const void *args)
     return fa2_backward(context, &problem, args, NULL);
 }
 
+static fa2_status with_merge_args(const void *args)
+{
+    fa2_problem problem = tuned_problem(1, 512);
+    problem.op = FA2_OP_MERGE;
+    problem.causal = 0;
+    problem.heads_kv = problem.heads_q;
+    return fa2_merge(context, &problem, args, NULL);
+}
+
 static fa2_status with_explanation(const void *explanation)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -73,6 +82,7 @@ static const struct_case structs[] = {
      false},
     {"args", "fa2_backward_args", offsetof(fa2_backward_args, softcap), sizeof(fa2_backward_args), with_backward_args,
      false},
+    {"args", "fa2_merge_args", offsetof(fa2_merge_args, workspace), sizeof(fa2_merge_args), with_merge_args, false},
     {"explanation", "fa2_explanation", offsetof(fa2_explanation, tuned_problem), sizeof(fa2_explanation),
      with_explanation, true},
 };

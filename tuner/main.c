@@ -27,7 +27,7 @@
     "                    any device's name, or all\n"
 #define FILTER_HELP                                                                                                    \
     "  --shape FIELDS    problems with these fields: D=64,causal=1\n"                                                  \
-    "  --op OPS          forward, backward or all\n" DEVICE_HELP
+    "  --op OPS          forward, backward, merge or all (the first two)\n" DEVICE_HELP
 #define DB_HELP                                                                                                        \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"                            \
     "                    else ~/.cache/fa2/fa2.db\n"
@@ -367,11 +367,11 @@ static fa2_status print_preset(const char *name)
 {
     fa2i_shapes shapes = {0};
     const fa2_status st = fa2i_shapes_add_preset(&shapes, name);
-    size_t forward = 0;
+    size_t of_op[FA2_OP_MERGE + 1] = {0};
     for (size_t i = 0; i < shapes.count; i++)
-        forward += shapes.items[i].op == FA2_OP_FORWARD;
+        of_op[shapes.items[i].op]++;
     if (st == FA2_OK)
-        printf("%-12s %3zu forward, %3zu backward\n", name, forward, shapes.count - forward);
+        printf("%-12s %3zu forward, %3zu backward\n", name, of_op[FA2_OP_FORWARD], of_op[FA2_OP_BACKWARD]);
     fa2i_shapes_done(&shapes);
     return st;
 }

@@ -11,7 +11,12 @@
 #include <string.h>
 
 /* The words of problem.def's last column. */
-enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
+enum {
+    FORWARD = 1u << FA2_OP_FORWARD,
+    BACKWARD = 1u << FA2_OP_BACKWARD,
+    MERGE = 1u << FA2_OP_MERGE,
+    EVERY = FORWARD | BACKWARD | MERGE
+};
 
 #define MISSING_REQUIRED       FA2I_MISSING_REQUIRED, 0
 #define MISSING_MEANS(value)   FA2I_MISSING_MEANS, value
@@ -51,7 +56,8 @@ _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(
                    sizeof(fa2_kv) == sizeof(int32_t) && sizeof(fa2_scales) == sizeof(int32_t),
                "fields are read as int32_t");
 
-static const char *const op_words[] = {[FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
+static const char *const op_words[] = {
+    [FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward", [FA2_OP_MERGE] = "merge"};
 static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16"};
 static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
                                          [FA2_BIAS_FP16] = "fp16",

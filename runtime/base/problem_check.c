@@ -158,6 +158,21 @@ static fa2_status check_kv(const fa2_problem *p, int *field)
     return FA2_OK;
 }
 
+/* A merge has no keys: each head has its own partial results, and O is written. */
+static fa2_status check_merge(const fa2_problem *p, int *field)
+{
+    if (p->op != FA2_OP_MERGE)
+        return FA2_OK;
+    *field = FA2I_FIELD_heads_kv;
+    if (p->heads_kv != p->heads_q)
+        return fa2i_fail(FA2_E_INVALID, "heads_kv is %d; where op is merge it must be heads_q (%d)", (int)p->heads_kv,
+                         (int)p->heads_q);
+    *field = FA2I_FIELD_partial;
+    if (p->partial == FA2_PARTIAL_MERGE)
+        return fa2i_fail(FA2_E_INVALID, "partial is 2; where op is merge it must be 0, or 1 for O in fp32");
+    return FA2_OK;
+}
+
 /* The first keys of a prefix, or a chunk, have one length. */
 static fa2_status check_window(const fa2_problem *p, int *field)
 {
@@ -303,6 +318,8 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
         st = check_rows(problem, &field);
     if (st == FA2_OK)
         st = check_kv(problem, &field);
+    if (st == FA2_OK)
+        st = check_merge(problem, &field);
     if (st == FA2_OK)
         st = check_window(problem, &field);
     if (st == FA2_OK)

@@ -30,11 +30,17 @@ static int32_t round_field(int32_t size, fa2i_field_rounding rounding)
     return size;
 }
 
+/* A merge has partial results instead of keys, often two, and they come in no tiles. */
+static fa2i_field_rounding rounding_of(const fa2_problem *problem, int field)
+{
+    return problem->op == FA2_OP_MERGE && field == FA2I_FIELD_seq_k ? FA2I_ROUNDING_UP : fa2i_fields[field].rounding;
+}
+
 fa2_problem fa2i_problem_rounded(const fa2_problem *problem)
 {
     fa2_problem rounded = *problem;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        fa2i_field_set(&rounded, field, round_field(fa2i_field_get(problem, field), fa2i_fields[field].rounding));
+        fa2i_field_set(&rounded, field, round_field(fa2i_field_get(problem, field), rounding_of(problem, field)));
     return fa2i_problem_check(&rounded) == FA2_OK ? rounded : *problem;
 }
 

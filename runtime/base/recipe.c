@@ -98,7 +98,7 @@ const char *fa2i_mapped_word(fa2i_mapped operand)
  * steps exist that workspace and splitting need. */
 
 /* Bits 1 << op: the operations that have a word. */
-enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
+enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD, MERGE = 1u << FA2_OP_MERGE };
 #define WORD_OPS(name, word, ops) ops,
 static const unsigned blocks_ops[] = {FA2I_BLOCKS_LIST(WORD_OPS)};
 static const unsigned workspace_ops[] = {FA2I_WORKSPACE_LIST(WORD_OPS)};

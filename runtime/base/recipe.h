@@ -42,10 +42,10 @@
 #define FA2I_BLOCKS_LIST(X)                                                                                            \
     X(FA2I_BLOCKS_ROW_TILES, "row_tiles", FORWARD) /* `rows` rows of a head, and one of the splits of the keys */      \
     X(FA2I_BLOCKS_RESIDENT_ROW_TILES, "resident_row_tiles",                                                            \
-      FORWARD)                           /* several of these; block_rows blocks on each SM, at most one a tile */      \
-    X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all the work */                                                            \
-    X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */                                \
-    X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows keys of a sequence, in whole `keys` */                          \
+      FORWARD)                         /* several of these; block_rows blocks on each SM, at most one a tile */        \
+    X(FA2I_BLOCKS_ONE, "one", FORWARD) /* all the work */                                                              \
+    X(FA2I_BLOCKS_ROWS, "rows", FORWARD | MERGE) /* block_rows rows of all heads and batches */                        \
+    X(FA2I_BLOCKS_KEYS, "keys", FORWARD)         /* block_rows keys of a sequence, in whole `keys` */                  \
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                                                \
       FORWARD) /* block_rows rows: new K and V, one for each query; also Q if it is rotated */                         \
     X(FA2I_BLOCKS_HEAD_TILES, "head_tiles", FORWARD)    /* block_rows tiles of `keys` keys of a key head */            \
@@ -61,7 +61,7 @@
 
 /* The contents of the workspace, and the operations that have them. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                                         \
-    X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD)                                                                 \
+    X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD | MERGE)                                                         \
     X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD)                         /* O and LSE of each split, fp32 */        \
     X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)                           /* Q, rotated */                           \
     X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */                                 \

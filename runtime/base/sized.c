@@ -9,6 +9,7 @@ const fa2i_sized fa2i_sized_problem = SIZED("problem", fa2_problem, softcap);
 const fa2i_sized fa2i_sized_config = SIZED("config", fa2_config, arch);
 const fa2i_sized fa2i_sized_forward_args = SIZED("args", fa2_forward_args, softcap);
 const fa2i_sized fa2i_sized_backward_args = SIZED("args", fa2_backward_args, softcap);
+const fa2i_sized fa2i_sized_merge_args = SIZED("args", fa2_merge_args, workspace);
 const fa2i_sized fa2i_sized_explanation = SIZED("explanation", fa2_explanation, tuned_problem);
 const fa2i_sized fa2i_sized_counters = SIZED("counters", fa2_counters, calls_exact);
 

@@ -20,7 +20,7 @@ typedef struct fa2i_sized {
 } fa2i_sized;
 
 extern const fa2i_sized fa2i_sized_problem, fa2i_sized_config, fa2i_sized_forward_args, fa2i_sized_backward_args,
-    fa2i_sized_explanation, fa2i_sized_counters;
+    fa2i_sized_merge_args, fa2i_sized_explanation, fa2i_sized_counters;
 
 /* Fails with FA2_E_INVALID if no version of the struct has this size. */
 fa2_status fa2i_sized_check(const fa2i_sized *as, size_t struct_bytes);

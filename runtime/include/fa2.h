@@ -103,8 +103,8 @@
  * graph keeps the call's pointers and values. So tensors, workspace and context must stay valid until the last replay
  * has ended. Replays that overlap need a workspace each, as other launches do.
  *
- * STRUCTS THAT GROW. fa2_problem, fa2_forward_args, fa2_backward_args, fa2_config, fa2_explanation and fa2_counters
- * begin with struct_bytes. Set it to the sizeof of the struct and everything else that you do not use to 0:
+ * STRUCTS THAT GROW. fa2_problem, the structs of arguments, fa2_config, fa2_explanation and fa2_counters begin with
+ * struct_bytes. Set it to the sizeof of the struct and everything else that you do not use to 0:
  *
  *     fa2_problem problem = {.struct_bytes = sizeof problem, .batch = 1, ...};
  *
@@ -188,7 +188,11 @@ FA2_API const char *fa2_last_message(void);
 
 /* ---- the problem ---- */
 
-typedef enum fa2_op { FA2_OP_FORWARD = 0, FA2_OP_BACKWARD = 1 } fa2_op;
+typedef enum fa2_op {
+    FA2_OP_FORWARD = 0,
+    FA2_OP_BACKWARD = 1,
+    FA2_OP_MERGE = 2 /* several partial results become one (fa2_merge) */
+} fa2_op;
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
 
 /* The element type of a bias. BOOL is a mask of one byte per score, in which 0 hides the key. The last three are for
@@ -590,6 +594,23 @@ typedef struct fa2_backward_args {
     fa2_bias_gradient dbias;
 } fa2_backward_args;
 
+/* The arguments of fa2_merge: problem.seq_k partial results of attention over different keys (FA2_PARTIAL_WRITE), which
+ * become O and LSE over all these keys. Partial result i lies i * parts_stride elements after the first one, and its
+ * LSE i * parts_lse_stride numbers after the first LSE. A row whose LSE is -infinity saw no key: its O does not count,
+ * whatever it holds. If all are, O is 0 and LSE is -infinity. The rules of fa2_forward_args for shared memory hold, and
+ * o and lse share no byte with what lies between partial results. */
+typedef struct fa2_merge_args {
+    size_t struct_bytes;      /* sizeof(fa2_merge_args) */
+    fa2_tensor parts;         /* read, fp32: the first partial O, [batch, seq_q, heads_q, head_dim] */
+    int64_t parts_stride;     /* elements, a multiple of 8, not negative. Not read if there is one */
+    const float *parts_lse;   /* read: the first LSE, [batch, heads_q, seq_q] */
+    int64_t parts_lse_stride; /* elements, not negative. Not read if there is one */
+    fa2_tensor o;             /* written, of the problem's dtype, or fp32 with problem.partial = 1 */
+    float *lse;               /* written, [batch, heads_q, seq_q]. NULL: not wanted */
+    void *workspace;          /* fa2_workspace_size bytes, 256-byte aligned. NULL if that is 0 */
+    size_t workspace_bytes;
+} fa2_merge_args;
+
 /* ---- contexts ---- */
 
 /* How much a line of the log matters. No line is an error of a call. */
@@ -735,6 +756,13 @@ FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
 /* The same for the gradients. problem.op is FA2_OP_BACKWARD. */
 FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem, const fa2_backward_args *args,
                                 void *stream);
+
+/* Merges partial results. problem.op is FA2_OP_MERGE. seq_k is their number, heads_kv is heads_q, head_dim is the number
+ * of O's columns, dtype is O's, and partial may be 1: O is fp32. Other features are 0. Packed sequences are one batch
+ * of seq_q = total_q rows. Results do not depend on the launch, but on the order of the partial results, by a rounding
+ * of fp32. */
+FA2_API fa2_status fa2_merge(fa2_context *context, const fa2_problem *problem, const fa2_merge_args *args,
+                             void *stream);
 
 /* Computes on the CPU, for tests, which elements a call with this dropout keeps (1) or drops (0). mask is host memory,
  * [batch, heads_q, seq_q, seq_k]. Needs no device. seed_at and offset_at are NULL. */

@@ -137,6 +137,11 @@ class context
         check(fa2_backward(get(), &asked, &args, stream));
     }
 
+    void merge(const fa2_problem &asked, const fa2_merge_args &args, void *stream = nullptr)
+    {
+        check(fa2_merge(get(), &asked, &args, stream));
+    }
+
     explanation explain(const fa2_problem &asked)
     {
         explanation answer;

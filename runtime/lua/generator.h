@@ -14,7 +14,7 @@
 
 typedef struct fa2i_generator fa2i_generator;
 
-enum { FA2I_OPS = FA2_OP_BACKWARD + 1 };
+enum { FA2I_OPS = FA2_OP_MERGE + 1 };
 
 /* Creates a generator. The caller owns *ret_generator on FA2_OK. It takes some hundredths of a second, because it reads
  * all scripts. stop (borrowed): when it becomes nonzero, running scripts end with FA2_E_GENERATOR, also those that

@@ -93,6 +93,11 @@ static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, con
     fa2i_backward_fill(grid, problem, args, &ret_params->backward);
 }
 
+static void fill_merge(const fa2i_grid *grid, const fa2_problem *problem, const void *args, fa2i_params *ret_params)
+{
+    fa2i_merge_fill(grid, problem, args, &ret_params->merge);
+}
+
 /* Kernels that neither read by tensor maps nor divide keys need no workspace. */
 static size_t no_bytes(const fa2_problem *problem)
 {
@@ -126,6 +131,15 @@ static const fa2i_op ops[] = {
                          .flop = fa2i_backward_flop,
                          .flop_unmasked = fa2i_backward_flop_unmasked,
                          .bytes = fa2i_backward_bytes},
+    [FA2_OP_MERGE] = {.name = "merge",
+                      .abi = 1,
+                      .check_args = fa2i_merge_check_args,
+                      .grid = fa2i_merge_grid,
+                      .unmapped_bytes = no_bytes,
+                      .fill = fill_merge,
+                      .flop = fa2i_merge_flop,
+                      .flop_unmasked = fa2i_merge_flop,
+                      .bytes = fa2i_merge_bytes},
 };
 
 const fa2i_op *fa2i_op_of(const fa2_problem *problem)

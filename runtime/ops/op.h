@@ -9,11 +9,13 @@
 
 #include "runtime/ops/backward.h"
 #include "runtime/ops/forward.h"
+#include "runtime/ops/merge.h"
 
 /* The parameter block of any operation. */
 typedef union fa2i_params {
     fa2i_forward_params forward;
     fa2i_backward_params backward;
+    fa2i_merge_params merge;
 } fa2i_params;
 
 /* An operand as kernels find it: rows of contiguous columns. */

@@ -37,15 +37,15 @@ enum {
 #define RANK(...) (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int))
 #define AT_FORWARD(member)                                                                                             \
     {                                                                                                                  \
-        offsetof(fa2_forward_args, member), -1                                                                         \
+        offsetof(fa2_forward_args, member), -1, -1                                                                     \
     }
 #define AT_BACKWARD(member)                                                                                            \
     {                                                                                                                  \
-        -1, offsetof(fa2_backward_args, member)                                                                        \
+        -1, offsetof(fa2_backward_args, member), -1                                                                    \
     }
 #define AT_BOTH(member)                                                                                                \
     {                                                                                                                  \
-        offsetof(fa2_forward_args, member), offsetof(fa2_backward_args, member)                                        \
+        offsetof(fa2_forward_args, member), offsetof(fa2_backward_args, member), -1                                    \
     }
 
 const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT] = {

@@ -69,8 +69,8 @@ typedef struct fa2i_operand_line {
     int rank, strides;
     int field; /* index of a problem's field */
     fa2i_access access;
-    int at[FA2_OP_BACKWARD + 1]; /* by fa2_op: where its argument struct has the pointer; -1: nowhere */
-    int param;                   /* where fa2i_feature_params has it */
+    int at[FA2_OP_MERGE + 1]; /* by fa2_op: where its argument struct has the pointer; -1: nowhere */
+    int param;                /* where fa2i_feature_params has it */
 } fa2i_operand_line;
 
 extern const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT];

@@ -523,11 +523,14 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
     union {
         fa2_forward_args forward;
         fa2_backward_args backward;
+        fa2_merge_args merge;
     } args_copy;
+    static const fa2i_sized *const sizes[] = {[FA2_OP_FORWARD] = &fa2i_sized_forward_args,
+                                              [FA2_OP_BACKWARD] = &fa2i_sized_backward_args,
+                                              [FA2_OP_MERGE] = &fa2i_sized_merge_args};
 
     FA2_TRY(fa2i_sized_problem_read(&problem, &problem_copy));
-    FA2_TRY(fa2i_sized_read(op == FA2_OP_FORWARD ? &fa2i_sized_forward_args : &fa2i_sized_backward_args, args,
-                            &args_copy, &args));
+    FA2_TRY(fa2i_sized_read(sizes[op], args, &args_copy, &args));
     if (problem->op != op)
         return refuse_op(op, problem->op);
     if (!find(context, &context->plans, problem, &ready))
@@ -565,6 +568,11 @@ fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem, const f
 fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem, const fa2_backward_args *args, void *stream)
 {
     return call(context, FA2_OP_BACKWARD, problem, args, stream);
+}
+
+fa2_status fa2_merge(fa2_context *context, const fa2_problem *problem, const fa2_merge_args *args, void *stream)
+{
+    return call(context, FA2_OP_MERGE, problem, args, stream);
 }
 
 /* ---- counters ---- */

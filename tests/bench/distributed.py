@@ -1,29 +1,96 @@
 #!/usr/bin/env python3
-"""Attention over several GPUs (fa2_attn.distributed): its share of one GPU's rate, and ring-flash-attn on the same kernels.
+"""Attention over several GPUs (fa2_attn.distributed): rates, errors, masks, the choice of a schedule, merging, training.
 
-    python tests/bench/distributed.py [--ranks 2] [--rows 8192,32768] [--schedules ring,gather] [--rounds 7]
+    python tests/bench/distributed.py [--ranks 2] [--parts rate,error,masks,auto,merge,train] [--rounds 7] [--host]
 
-One line for each number of rows per GPU and each way: microseconds of forward, and of forward and backward, of the
-slowest rank (CUDA events, median); and the share of the rate that one GPU has alone. One GPU alone computes causal
-attention of as many rows as each rank has; P ranks together compute P^2 times as much, each P times. Causal, zigzag,
-32 heads of q and 8 of k and v, D = 128, bf16. ring-flash-attn is timed if it is installed, on fa2's kernels.
-Needs PyTorch with NCCL and a GPU for each rank; exits with 77 without.
+rate    microseconds of forward, and of forward and backward, of the slowest rank (median), for 8192 and 32768 rows per
+        GPU; and the share of the rate that one GPU has alone. One GPU alone computes causal attention of as many rows as
+        each rank has; P ranks together compute P^2 times as much, each P times. ring-flash-attn is timed if it is
+        installed, on fa2's kernels.
+error   root mean square of out, dq, dk and dv against fp32, as a multiple of one call's in bf16.
+masks   windows in the ring: how many elements of out equal one call's bit for bit, and the greatest difference.
+auto    20 shapes: the schedule that 'auto' takes by its model, its time over that of the fastest one; and the same after
+        the first five shapes were timed by tune().
+merge   fa2_attn.merge of 2 and 8 results: bytes per second as a share of a copy's.
+train   a GPT with 32768 tokens, 100 steps: loss over several GPUs and on one, from one seed.
+
+Causal, zigzag, 32 heads of q and 8 of k and v, D = 128, bf16, unless said. The line of a part names what is wanted of it.
+Needs PyTorch with NCCL and a GPU for each rank; exits with 77 without. --host: tiny shapes with gloo, whose kernels run on
+the software device (tests/python/host.py), to try this program.
 """
 
 import argparse
 import logging
 import os
+import random
 import socket
 import statistics
 import sys
+import time
 import types
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+import torch.nn.functional as F
 
-HEADS, KV_HEADS, WIDTH = 32, 8, 128
+HERE = os.path.dirname(os.path.abspath(__file__))
+PARTS = ("rate", "error", "masks", "auto", "merge", "train")
+
+
+class Bench:
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.host, self.rounds = given.host, 1 if given.host else given.rounds
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.device = "cpu" if given.host else "cuda"
+        self.heads, self.kv_heads, self.width = (4, 2, 16) if given.host else (32, 8, 128)
+        self.alone = [dist.new_group([rank]) for rank in range(self.ranks)][self.rank] if given.host else None
+
+    def say(self, *words: Any) -> None:
+        if self.rank == 0:
+            print(*words, flush=True)
+
+    def wait(self) -> None:
+        if not self.host:
+            torch.cuda.synchronize()
+
+    def tensors(self, rows: int, batch: int = 1, heads: int = 0, kv_heads: int = 0,
+                seed: int = 1) -> List[torch.Tensor]:
+        """q, k, v and the gradient of out, alike on all ranks."""
+        generator = torch.Generator().manual_seed(seed)
+        heads, kv_heads = heads or self.heads, kv_heads or self.kv_heads
+        return [torch.randn((batch, rows, count, self.width), generator=generator).bfloat16().to(self.device)
+                for count in (heads, kv_heads, kv_heads, heads)]
+
+    def microseconds(self, call: Callable[[], Any]) -> float:
+        """Median over rounds of the slowest rank's time."""
+        for _ in range(1 if self.host else 3):
+            call()
+        times = torch.empty(self.rounds, device=self.device)
+        for i in range(self.rounds):
+            self.wait()
+            dist.barrier()
+            begin = time.perf_counter()
+            call()
+            self.wait()
+            times[i] = 1e6 * (time.perf_counter() - begin)
+        dist.all_reduce(times, dist.ReduceOp.MAX)
+        return statistics.median(times.tolist())
+
+    def one(self, *tensors: torch.Tensor, **settings: Any) -> torch.Tensor:
+        """One GPU's attention."""
+        import fa2_attn.torch
+        from fa2_attn import distributed
+        if self.host:  # no kernel of PyTorch's dispatcher has tensors on the host
+            made: Any = distributed.attention(*tensors, group=self.alone, layout="contiguous", schedule="gather",
+                                              **settings)
+        else:
+            made = fa2_attn.torch.attention(*tensors, **settings)
+        return made  # type: ignore[no-any-return]
+
+
+# ---- rates ----
 
 
 def ring_flash_attn() -> Any:
@@ -40,33 +107,13 @@ def ring_flash_attn() -> Any:
     return found
 
 
-def microseconds(call: Callable[[], Any], rounds: int) -> float:
-    """Median over rounds of the slowest rank's time."""
-    for _ in range(3):
-        call()
-    times = torch.empty(rounds, device="cuda")
-    for i in range(rounds):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        dist.barrier()
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times[i] = begin.elapsed_time(end) * 1000
-    dist.all_reduce(times, dist.ReduceOp.MAX)
-    return statistics.median(times.tolist())
-
-
-def measure(rows: int, schedules: List[str], rounds: int) -> None:
-    import fa2_attn.torch
+def rate_of(bench: Bench, rows: int) -> None:
     from fa2_attn import distributed
-    ranks, peer = dist.get_world_size(), ring_flash_attn()
-    q, k, v, d_out = (torch.randn(1, rows, heads, WIDTH, device="cuda", dtype=torch.bfloat16)
-                      for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS))
-    leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
-    ways: Dict[str, Callable[..., Any]] = {"one GPU": lambda *t: fa2_attn.torch.attention(*t, causal=True)}
-    for schedule in schedules:
+    peer = None if bench.host else ring_flash_attn()
+    *leaves, d_out = bench.tensors(rows)
+    leaves = [tensor.requires_grad_() for tensor in leaves]
+    ways: Dict[str, Callable[..., Any]] = {"one GPU": lambda *t: bench.one(*t, causal=True)}
+    for schedule in ("ring", "gather", "ulysses"):
         ways[schedule] = lambda *t, how=schedule: distributed.attention(*t, causal=True, schedule=how)
     if peer is not None:
         ways["ring-flash-attn"] = lambda *t: peer.zigzag_ring_flash_attn_func(*t, causal=True)
@@ -76,33 +123,241 @@ def measure(rows: int, schedules: List[str], rounds: int) -> None:
             torch.autograd.grad(run(*leaves), leaves, d_out)
 
         with torch.no_grad():
-            forward = microseconds(lambda: function(q, k, v), rounds)
-        times = [forward, microseconds(both, rounds)]
+            forward = bench.microseconds(lambda run=function: run(*leaves))
+        times = [forward, bench.microseconds(both)]
         alone = alone or times
-        work = 1 if name == "one GPU" else ranks
-        if dist.get_rank() == 0:
-            print(f"{rows:6} rows  {name:16}", *(f"{title} {time:9.1f} us {work * one / time:6.1%}" for title, time, one
-                                                 in zip(("forward", "both"), times, alone)), flush=True)
+        work = 1 if name == "one GPU" else bench.ranks
+        bench.say(f"{rows:6} rows  {name:16}", *(f"{title} {took:9.1f} us {work * least / took:6.1%}" for title, took, least
+                                              in zip(("forward", "both"), times, alone)))
+
+
+def rate(bench: Bench) -> None:
+    bench.say("rate: ring at 8192 rows at least 88 % and 90 % (aim 93 %, 95 %), at 32768 rows 95 % (98 %); "
+              "ring-flash-attn takes at least 1.1 times as long")
+    for rows in (48,) if bench.host else (8192, 32768):
+        rate_of(bench, rows)
+
+
+# ---- errors and masks ----
+
+
+def error(bench: Bench) -> None:
+    from fa2_attn import distributed
+    bench.say("error: at most 1.2 times one call's (aim 1.0)")
+    rows = (24 if bench.host else 2048) * bench.ranks
+    *inputs, d_out = bench.tensors(rows)
+
+    def run(function: Callable[..., torch.Tensor], tensors: List[torch.Tensor],
+            gradient: torch.Tensor) -> List[torch.Tensor]:
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        out = function(*leaves)
+        return [out.detach(), *torch.autograd.grad(out, leaves, gradient)]
+
+    def exact(*tensors: torch.Tensor) -> torch.Tensor:
+        q, k, v = (tensor.transpose(1, 2) for tensor in tensors)
+        k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+    wanted = run(exact, [tensor.double() for tensor in inputs], d_out.double())
+    single = run(lambda *t: bench.one(*t, causal=True), inputs, d_out)
+    for schedule in ("ring", "gather", "ulysses"):
+        mine = [distributed.shard(tensor) for tensor in (*inputs, d_out)]
+        got = run(lambda *t, how=schedule: distributed.attention(*t, causal=True, schedule=how), mine[:3], mine[3])
+        factors = []
+        for own, one, right in zip(got, single, wanted):
+            rms = [(made.double() - place).square().mean().sqrt() for made, place in
+                   ((own, distributed.shard(right)), (distributed.shard(one), distributed.shard(right)))]
+            factor = rms[0] / rms[1]
+            dist.all_reduce(factor, dist.ReduceOp.MAX)
+            factors.append(f"{factor.item():.3f}")
+        bench.say(f"error {schedule:8} out, dq, dk, dv:", *factors)
+
+
+def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float]:
+    """Returns the share of equal elements, and the greatest difference in roundings of bf16: of the element, or of one
+    of ordinary size if it is smaller."""
+    sizes = b.float().abs()
+    units = (a.float() - b.float()).abs() / sizes.clamp_min(sizes.square().mean().sqrt()) * 2.0 ** 9
+    return (a == b).float().mean().item(), units.max().item()
+
+
+def masks(bench: Bench) -> None:
+    from fa2_attn import distributed
+    bench.say("masks: results are merged in fp32 and rounded once, after other roundings of the softmax than in one call")
+    rows = (24 if bench.host else 4096) * bench.ranks
+    q, k, v, _ = bench.tensors(rows)
+    widths = (17,) if bench.host else (100, 1000, 5000)
+    for layout in ("contiguous", "zigzag", "striped"):
+        for width in widths:
+            whole = bench.one(q, k, v, causal=True, window=(width, 0))
+            mine = [distributed.shard(tensor, layout=layout) for tensor in (q, k, v)]
+            got = distributed.attention(*mine, causal=True, layout=layout, schedule="ring", window=(width, 0))
+            equal, units = bits_apart(got, distributed.shard(whole, layout=layout))
+            bench.say(f"masks {layout:10} window {width:5}: {equal:.2%} of the elements have the bits of one GPU; the "
+                      f"greatest difference is {units:.1f} roundings")
+
+
+# ---- the choice of a schedule ----
+
+
+def auto(bench: Bench) -> None:
+    from fa2_attn import distributed
+    bench.say("auto: at most 1.05 of the fastest (aim 1.02)")
+    chance = random.Random(39)
+    shapes = [(chance.choice((1, 2, 4)), 2 ** chance.randint(9, 14), *chance.choice(((32, 8), (32, 32), (16, 2), (8, 8))))
+              for _ in range(20)]
+    if bench.host:
+        shapes = [(1, 16, 4, 2), (1, 32, 4, 4)]
+    settled: Dict[Any, Dict[str, float]] = {}
+    for title, tuned in (("by the model", 0), ("after tune() of some", 5)):
+        ratios = []
+        for number, shape in enumerate(shapes):
+            batch, rows, heads, kv_heads = shape
+            q, k, v, _ = bench.tensors(rows, batch, heads, kv_heads)
+            if number < tuned:
+                distributed.tune(q, k, v, causal=True, rounds=bench.rounds)
+            if shape not in settled:
+                settled[shape] = {how: bench.microseconds(
+                    lambda how=how: distributed.attention(q, k, v, causal=True, schedule=how))
+                    for how in ("ring", "gather", "ulysses")}
+            told = distributed.explain(q, k, v, causal=True)
+            times = settled[shape]
+            ratios.append(times[told["schedule"]] / min(times.values()))
+            bench.say(f"auto {title}: {batch} x {rows} rows, {heads}/{kv_heads} heads: {told['schedule']} "
+                      f"{ratios[-1]:.3f};", ", ".join(f"{how} {us:.0f} us" for how, us in times.items()), "|",
+                      told["reason"])
+        bench.say(f"auto {title}: mean {statistics.mean(ratios):.3f}, worst {max(ratios):.3f}")
+
+
+# ---- merging ----
+
+
+def merge(bench: Bench) -> None:
+    import fa2_attn
+    if bench.host:
+        bench.say("merge: not on the host")
+        return
+    bench.say("merge: at least 85 % of a copy's bandwidth (aim 95 %)")
+    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    copied = 2 * source.numel() / bench.microseconds(lambda: target.copy_(source))
+    del source, target
+    for count in (2, 8):
+        for dtype in (torch.bfloat16, torch.float32):
+            parts = torch.randn(count, 1, 16384, bench.heads, bench.width, device="cuda")
+            lse = torch.randn(count, 1, bench.heads, 16384, device="cuda")
+            out = torch.empty(parts.shape[1:], dtype=dtype, device="cuda")
+            fa2_attn.tune(op="merge", heads_q=bench.heads, seq_q=16384, seq_k=count, head_dim=bench.width,
+                          dtype="bf16" if dtype == torch.bfloat16 else "fp16", partial=int(dtype == torch.float32))
+            moved = 4 * (parts.numel() + lse.numel()) + out.element_size() * out.numel()
+            rate_here = moved / bench.microseconds(lambda: fa2_attn.merge(parts, lse, out=out))
+            bench.say(f"merge {count} to {dtype}: {rate_here / 1e6:.3f} TB/s, {rate_here / copied:.1%} of a copy's "
+                      f"{copied / 1e6:.3f}")
+
+
+# ---- training ----
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = (torch.nn.LayerNorm(width) for _ in range(2))
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
+        q, k, v = self.qkv(self.first(x)).view(*x.shape[:2], 3, self.heads, -1).bfloat16().unbind(2)
+        x = x + self.out(attend(q, k, v).flatten(2).float())
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class Gpt(torch.nn.Module):
+    def __init__(self, length: int, layers: int, heads: int, width: int) -> None:
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(256, width), torch.nn.Embedding(length, width)
+        self.layers = torch.nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.end = torch.nn.Linear(width, 256)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor,
+                attend: Callable[..., torch.Tensor]) -> torch.Tensor:
+        x = self.tokens(tokens) + self.places(positions)
+        for layer in self.layers:
+            x = layer(x, attend)
+        logits: torch.Tensor = self.end(x)
+        return logits
+
+
+def losses(bench: Bench, steps: int, length: int, sizes: Tuple[int, int, int], several: bool) -> List[float]:
+    from pydoc_data.topics import topics
+
+    from fa2_attn import distributed
+    text = torch.tensor(list("".join(topics.values()).encode()), device=bench.device)
+    torch.manual_seed(39)
+    model = Gpt(length, *sizes).to(bench.device)
+    optimizer, found = torch.optim.AdamW(model.parameters(), lr=3e-4), []
+    positions = distributed.positions(length, device=bench.device) if several else \
+        torch.arange(length, device=bench.device)
+    attend: Callable[..., torch.Tensor] = distributed.attention if several else bench.one
+    for step in range(steps):
+        begin = step * length % (len(text) - length - 1)
+        window = text[begin:begin + length + 1]
+        logits = model(window[positions][None], positions, lambda q, k, v: attend(q, k, v, causal=True))
+        loss = F.cross_entropy(logits[0], window[positions + 1])
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters() if several else ():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= bench.ranks
+        shown = loss.detach().clone()
+        if several:
+            dist.all_reduce(shown)
+            shown /= bench.ranks
+        optimizer.step()
+        found.append(shown.item())
+    return found
+
+
+def train(bench: Bench) -> None:
+    bench.say("train: the loss within 0.2 %")
+    steps, length, sizes = (2, 64, (1, 2, 32)) if bench.host else (100, 32768, (4, 8, 512))
+    several, alone = (losses(bench, steps, length, sizes, which) for which in (True, False))
+    apart = [abs(a / b - 1) for a, b in zip(several, alone)]
+    bench.say(f"train: loss {several[0]:.4f} to {several[-1]:.4f}, on one GPU {alone[-1]:.4f}; at most {max(apart):.3%} "
+              f"apart, in the end {apart[-1]:.3%}")
+
+
+# ---- the program ----
 
 
 def work(rank: int, given: argparse.Namespace, port: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.cuda.set_device(rank)
-    logging.getLogger("fa2").setLevel(logging.ERROR)
-    dist.init_process_group("nccl", rank=rank, world_size=given.ranks)
-    for rows in given.rows.split(","):
-        measure(int(rows), given.schedules.split(","), given.rounds)
+    logging.getLogger("fa2_attn").setLevel(logging.ERROR)
+    if given.host:
+        sys.path.insert(0, os.path.join(HERE, "..", "python"))
+        import host
+        torch.set_num_threads(1)
+        host.install()
+    else:
+        torch.cuda.set_device(rank)
+    dist.init_process_group("gloo" if given.host else "nccl", rank=rank, world_size=given.ranks)
+    bench = Bench(given)
+    for part in given.parts.split(","):
+        globals()[part](bench)
     dist.destroy_process_group()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rows", default="8192,32768")
-    parser.add_argument("--schedules", default="ring,gather")
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--host", action="store_true")
     given = parser.parse_args()
-    if torch.cuda.device_count() < given.ranks:
+    unknown = sorted(set(given.parts.split(",")) - set(PARTS))
+    if unknown:
+        parser.error(f"--parts: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if not given.host and torch.cuda.device_count() < given.ranks:
         print(f"skipped: {given.ranks} ranks need as many GPUs; there are {torch.cuda.device_count()}")
         return 77
     with socket.socket() as free:

@@ -100,7 +100,10 @@ def attention_backward(d_out, q, k, v, out, lse, dq=None, dk=None, dv=None, dsin
 
 def attention_partial(q, k, v, out=None, lse=None, **keywords):
     lender = Lender()
-    if out is None:
+    if out is None and "cu_seqlens_q" in keywords:
+        out = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=torch.float32)
+        lse = q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+    elif out is None:
         heads = 1 if keywords.get("layout") == "bhsd" else 2
         out = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=torch.float32)
         lse = q.new_empty((q.shape[0], q.shape[heads], q.shape[3 - heads]), dtype=torch.float32)

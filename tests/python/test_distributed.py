@@ -1,7 +1,8 @@
 """fa2_attn.distributed: ranks as processes with gloo and tensors on the host, whose kernels run on the software device.
 
-Each schedule and layout is compared with one call of all rows, forward and backward: the largest error against fp64
-must be at most 1.2 times that of the call. That holds because results are float32 until all are merged.
+Each schedule and layout is compared with one call of all rows, forward and backward: the error against fp64 must be at
+most 1.2 times that of the call. That holds because results are float32 until all are merged. Masks are compared with
+those of fp64, so a key too many or too few is seen.
 """
 
 import os
@@ -21,13 +22,19 @@ except ImportError:
 BATCH, HEADS, KV_HEADS, WIDTH = 2, 4, 2, 16
 
 
-def exact(q, k, v, causal, sinks):
+def exact(q, k, v, causal, sinks, window=None, slopes=None):
     """(out, lse) in fp64."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
     k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
     if causal:
         scores = scores.masked_fill(torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1), -torch.inf)
+    distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])[None, :]
+    if slopes is not None:
+        scores = scores - slopes.double()[:, None, None] * distance.abs()
+    if window is not None:
+        left, right = (bound if bound is not None and bound >= 0 else 1 << 30 for bound in window)
+        scores = scores.masked_fill((distance > left) | (-distance > right), -torch.inf)
     if sinks is not None:
         column = sinks.double()[None, :, None, None].expand(*scores.shape[:-1], 1)
         scores = torch.cat((scores, column), -1)
@@ -55,28 +62,105 @@ class Rank:
         return [torch.randn((BATCH, length, heads, WIDTH), generator=generator).bfloat16()
                 for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
 
-    def compare(self, layout, schedule, causal, sinks=None, rows=24):
+    def compare(self, layout, schedule, causal, sinks=None, rows=24, window=None, slopes=None):
         from fa2_attn import distributed
         *inputs, d_out = self.tensors(self.ranks * rows)
-        wanted = run(lambda *t: exact(*t, causal, sinks), [tensor.double() for tensor in inputs], d_out.double())
-        out, lse = host.launch(*inputs, causal=causal, sinks=sinks, return_lse=True)
-        single = [out, lse, *host.attention_backward(d_out, *inputs, out, lse, causal=causal, sinks=sinks)]
+        wanted = run(lambda *t: exact(*t, causal, sinks, window, slopes), [tensor.double() for tensor in inputs], d_out.double())
+        out, lse = host.launch(*inputs, causal=causal, sinks=sinks, window=window, alibi_slopes=slopes,
+                               return_lse=True)
+        single = [out, lse, *host.attention_backward(d_out, *inputs, out, lse, causal=causal, sinks=sinks,
+                                                          window=window, alibi_slopes=slopes)]
         *mine, d_mine = (distributed.shard(tensor, layout=layout) for tensor in (*inputs, d_out))
         got = run(lambda *t: distributed.attention(*t, causal=causal, layout=layout, schedule=schedule, sinks=sinks,
-                                                   return_lse=True), mine, d_mine)
+                                                   window=window, alibi_slopes=slopes, return_lse=True), mine, d_mine)
         places = distributed.positions(self.ranks * rows, layout=layout)
         for i, name in enumerate(("out", "lse", "dq", "dk", "dv")):
             own, one = (made[i].index_select(-1 if name == "lse" else 1, places) for made in (wanted, single))
             assert got[i].dtype == single[i].dtype and got[i].shape == own.shape, name
-            most = 1.2 * error(one, own) + 1e-6
+            # With ALiBi the LSE is a sum with slope times distance in fp32.
+            most = 1.2 * error(one, own) + (1e-5 if slopes is not None and name == "lse" else 1e-6)
             found = error(got[i], own)
-            assert found <= most, f"{layout} {schedule} causal={causal}: {name} has error {found}, one call {most / 1.2}"
+            assert found <= most, f"{layout} {schedule} causal={causal} {window}: {name} has error {found}, one call {most / 1.2}"
 
     def test_layouts(self):
         for layout in ("contiguous", "zigzag", "striped"):
             self.compare(layout, "ring", True)
         self.compare("zigzag", "ring", False)
         self.compare("zigzag", "ring", True, sinks=torch.linspace(-1, 2, HEADS))
+
+    def test_windows(self):
+        """Windows in the ring: rows of other ranks that lie partly in the window, and some that see nothing of a rank."""
+        for layout in ("contiguous", "zigzag", "striped"):
+            self.compare(layout, "ring", True, window=(17, 0))
+        self.compare("zigzag", "ring", False, window=(9, 20))
+        self.compare("striped", "ring", False, window=(30, 5))
+        self.compare("zigzag", "ring", True, window=(5, 0), sinks=torch.linspace(-1, 2, HEADS))
+
+    def test_alibi(self):
+        """ALiBi in the ring, with slopes of which some leave nothing of far keys and some nearly all."""
+        slopes = torch.tensor([0.01, 0.1, 0.7, 4.0])
+        for layout in ("contiguous", "zigzag", "striped"):
+            self.compare(layout, "ring", True, slopes=slopes)
+        self.compare("zigzag", "ring", False, slopes=slopes)
+        self.compare("zigzag", "ring", True, slopes=slopes, window=(19, 0), sinks=torch.linspace(-1, 2, HEADS))
+
+    def test_ulysses(self):
+        for layout in ("contiguous", "zigzag", "striped"):
+            self.compare(layout, "ulysses", True, window=(20, 0), sinks=torch.linspace(-1, 2, HEADS))
+        self.compare("zigzag", "ulysses", False)
+
+    def packed(self, layout, schedule, causal, **given):
+        """Packed sequences against each sequence alone."""
+        from fa2_attn import distributed
+        lengths = [8 * self.ranks, 2 * self.ranks, 14 * self.ranks]
+        bounds = [0, *torch.tensor(lengths).cumsum(0).tolist()]
+        *inputs, d_out = (tensor[0] for tensor in self.tensors(bounds[-1]))
+        mine = [distributed.shard(tensor, layout=layout, cu_seqlens=bounds) for tensor in (*inputs, d_out)]
+        leaves = [tensor.requires_grad_() for tensor in mine[:3]]
+        out, lse = distributed.attention(*leaves, causal=causal, layout=layout, schedule=schedule, cu_seqlens=bounds,
+                                         return_lse=True, **given)
+        got = [out, *torch.autograd.grad(out, leaves, mine[3])]
+        whole = [distributed.gather(tensor, layout=layout, cu_seqlens=bounds) for tensor in got]
+        whole_lse = distributed.gather(lse, 1, layout=layout, cu_seqlens=bounds)
+        for begin, end in zip(bounds, bounds[1:]):
+            one = [tensor[None, begin:end].double() for tensor in (*inputs, d_out)]
+            wanted = run(lambda *t: exact(*t, causal, None, given.get("window")), one[:3], one[3])
+            for name, made, right in zip(("out", "dq", "dk", "dv"), whole, [wanted[0], *wanted[2:]]):
+                found = (made[begin:end].double() - right[0]).abs().max().item()
+                assert found < 0.06, (layout, schedule, causal, begin, name, found)
+            assert (whole_lse[:, begin:end] - wanted[1][0]).abs().max() < 1e-3, (layout, schedule, "lse")
+
+    def test_packed(self):
+        for layout in ("contiguous", "zigzag", "striped"):
+            self.packed(layout, "ring", True)
+        self.packed("zigzag", "ring", False)
+        self.packed("zigzag", "gather", True, window=(7, 0))
+        self.packed("contiguous", "gather", False)
+        self.packed("zigzag", "ulysses", True, window=(7, 0))
+
+    def test_dropout(self):
+        """Elements are dropped at the rate that is asked for, alike in forward and backward, and anew by another seed.
+        With v = 1, out is the share that was kept, over 1 - p. With d_out = 1, so is the sum of dv over all keys."""
+        from fa2_attn import distributed
+        q, k, v, _ = self.tensors(self.ranks * 64)
+        for schedule, seed in (("ring", 5), ("gather", 5), ("ulysses", 5), ("ring", torch.tensor([5, 3]))):
+            mine = [distributed.shard(tensor, layout="zigzag") for tensor in (q, k, torch.ones_like(v))]
+            mine[2].requires_grad_()
+            outs = [distributed.attention(*mine, causal=True, schedule=schedule, dropout_p=0.25, dropout_seed=given)
+                    for given in (seed, seed, 6)]
+            assert torch.equal(outs[0], outs[1]) and not torch.equal(outs[0], outs[2]), schedule
+            out = outs[0].detach().float()
+            assert abs(out.mean().item() - 1) < 0.03 and 0.02 < out.std().item() < 0.6, (schedule, out.mean(), out.std())
+            dv, = torch.autograd.grad(outs[0], mine[2], torch.ones_like(outs[0]))
+            sums = torch.stack((dv.float().sum(), out.sum()))
+            dist.all_reduce(sums)
+            assert abs(sums[0] / sums[1] - 1) < 0.01, (schedule, sums)
+
+    def test_one_rank(self):
+        from fa2_attn import distributed
+        self.compare("zigzag", "auto", True)
+        q, k, v, _ = self.tensors(24)
+        assert "there is one rank" in distributed.explain(q, k, v, causal=True)["reason"]
 
     def test_gather(self):
         for layout in ("contiguous", "zigzag"):
@@ -91,9 +175,9 @@ class Rank:
         slopes = torch.linspace(0.1, 0.5, HEADS)
         for given in ({"window": (30, 0)}, {"alibi_slopes": slopes}):
             whole = host.launch(q, k, v, causal=True, **given)
-            for layout in ("contiguous", "zigzag"):
+            for layout, schedule in (("contiguous", "gather"), ("zigzag", "gather"), ("striped", "ulysses")):
                 mine = (distributed.shard(tensor, layout=layout) for tensor in (q, k, v))
-                got = distributed.attention(*mine, causal=True, layout=layout, **given)
+                got = distributed.attention(*mine, causal=True, layout=layout, schedule=schedule, **given)
                 wanted = distributed.shard(whole, layout=layout)
                 assert (got.float() - wanted.float()).abs().max() <= 2e-2, (given, layout)
 
@@ -115,9 +199,25 @@ class Rank:
                      lambda: distributed.attention(*odd, causal=True))
         self.refuses(ValueError, "it must be one of", lambda: distributed.attention(q, k, v, layout="spiral"))
         self.refuses(ValueError, "as many of both", lambda: distributed.attention(q[:, :8], k, v, causal=True))
-        self.refuses(NotImplementedError, "schedule 'gather' has it",
-                     lambda: distributed.attention(q, k, v, causal=True, window=(3, 0), schedule="ring"))
+        slopes = torch.linspace(0.1, 0.5, HEADS)
+        self.refuses(NotImplementedError, "schedule 'ring': ALiBi needs keys on one side", lambda: distributed.attention(
+            q, k, v, alibi_slopes=slopes, layout="striped", schedule="ring"))
+        three = [tensor[:, :, :1].expand(-1, -1, 3, -1) for tensor in (q, k, v)]
+        self.refuses(NotImplementedError, "q has 3 heads, which 2 ranks cannot share",
+                     lambda: distributed.attention(*three, schedule="ulysses"))
         self.refuses(ValueError, "needs a multiple of", lambda: distributed.positions(self.ranks * 2 + 1))
+        packed = [tensor[0] for tensor in (q, k, v)]
+        self.refuses(ValueError, "sequence 1 has 5 rows; layout 'zigzag' on 2 ranks needs a multiple of 4: pad it to 8",
+                     lambda: distributed.attention(*packed, cu_seqlens=[0, 8, 13, 48]))
+        self.refuses(ValueError, "cu_seqlens ends with 24, and 2 ranks with 24 rows each have 48",
+                     lambda: distributed.attention(*packed, cu_seqlens=[0, 24]))
+        self.refuses(ValueError, "dropout_p is 1.0", lambda: distributed.attention(q, k, v, dropout_p=1.0))
+        # What is wrong on one rank alone is said on all.
+        places = distributed.positions(48)
+        distributed.attention(q, k, v, causal=True, positions=places)
+        swapped = places.flip(0) if self.rank == 1 else places
+        self.refuses(ValueError, "positions do not fit the layout: row 0 of rank 1 is at position 35, and layout "
+                     "'zigzag' has position 12", lambda: distributed.attention(q, k, v, causal=True, positions=swapped))
 
     def refuses(self, kind, text, function):
         """The same sentence on every rank."""
@@ -136,10 +236,36 @@ class Rank:
         from fa2_attn import distributed
         q, k, v, _ = self.tensors(24)
         told = distributed.explain(q, k, v, causal=True)
-        assert told["schedule"] == "gather" and "few" in told["reason"], told
-        long = torch.empty(1, 8192, 1, 8)
-        assert distributed.explain(long, long, long)["schedule"] == "ring"
-        assert distributed.explain(long, long, long, window=(3, 0))["schedule"] == "gather"
+        assert told["schedule"] in ("ring", "gather", "ulysses") and "by the model: " in told["reason"], told
+        assert "GB/s" in told["reason"] and told == distributed.explain(q, k, v, causal=True), told
+        asked = distributed.explain(q, k, v, schedule="gather")
+        assert asked == {"schedule": "gather", "reason": "schedule='gather' was asked for"}, asked
+        slopes = torch.linspace(0.1, 0.5, HEADS)
+        alone = distributed.explain(q, k, v, alibi_slopes=slopes, layout="striped")
+        assert alone["schedule"] == "ulysses" and "it alone serves this call; not ring: ALiBi" in alone["reason"], alone
+        times = distributed.tune(q, k, v, causal=True, rounds=1)
+        assert sorted(times) == ["gather", "ring", "ulysses"] and min(times.values()) > 0, times
+        told = distributed.explain(q, k, v, causal=True)
+        assert told["schedule"] == min(times, key=times.get) and "by times that tune() took" in told["reason"], told
+        everyone = [None] * self.ranks
+        dist.all_gather_object(everyone, told)
+        assert all(other == told for other in everyone), everyone
+
+    def test_one_dies(self):
+        """A rank that ends: the others are told in which step."""
+        import datetime
+        from fa2_attn import distributed
+        group = dist.new_group(timeout=datetime.timedelta(seconds=3))
+        q, k, v, _ = self.tensors(24)
+        distributed.attention(q, k, v, causal=True, schedule="ring", group=group)
+        if self.rank == 1:
+            return
+        try:
+            distributed.attention(q, k, v, causal=True, schedule="ring", group=group)
+        except RuntimeError as error:
+            assert "passing on keys in step 1 of 2 from rank 1 to rank 0 failed: " in str(error), error
+        else:
+            raise AssertionError("nothing was raised")
 
 
 def work(rank, ranks, port, name):
@@ -157,6 +283,44 @@ def work(rank, ranks, port, name):
 
 
 @unittest.skipIf(torch is None, "PyTorch or the software device is missing")
+class Model(unittest.TestCase):
+    """The model of schedules, on a link of 370 GB/s and kernels of 600 TFLOPS."""
+
+    def best(self, ranks, rows, heads, kv_heads, backward=False, bytes_per_us=370e3, known=None):
+        from fa2_attn import _schedules
+        flop = 2 * (rows * ranks) ** 2 * heads * 128
+        work = _schedules.Work(ranks, True, True, flop, 4 * rows * kv_heads * 128, 4 * rows * heads * 128, 600e6, backward)
+        known = known or _schedules.Knowledge()
+        known.link = _schedules.Link(10.0, bytes_per_us)
+        times = known.times("kind", work, list(_schedules.SCHEDULES))
+        return min(times, key=times.get), times, work
+
+    def test_choices(self):
+        self.assertEqual(self.best(2, 32768, 32, 8)[0], "ring")     # all but the first keys arrive while a step computes
+        self.assertEqual(self.best(8, 1024, 32, 32)[0], "ulysses")  # steps are too short to hide so many keys
+        times = self.best(8, 128, 32, 1)[1]
+        self.assertLess(times["gather"], times["ring"])             # steps are shorter than their launches
+        for backward in (False, True):
+            _, fast, _ = self.best(4, 8192, 32, 8, backward)
+            _, slow, _ = self.best(4, 8192, 32, 8, backward, bytes_per_us=20e3)
+            for schedule in fast:
+                self.assertLess(fast[schedule], slow[schedule], schedule)
+
+    def test_measured(self):
+        """Times of one call are its own, and correct the model for others."""
+        from fa2_attn import _schedules
+        known = _schedules.Knowledge()
+        chosen, times, work = self.best(2, 32768, 32, 8, known=known)
+        self.assertEqual(chosen, "ring")
+        known.add("kind", {**times, "ring": 3 * times["ring"]}, work)
+        self.assertEqual(known.times("kind", work, ["ring"])["ring"], 3 * times["ring"])
+        self.assertAlmostEqual(known.times("another", work, ["ring"])["ring"], 3 * times["ring"], places=3)
+        self.assertAlmostEqual(known.times("another", work, ["gather"])["gather"], times["gather"], places=3)
+        self.assertIn("by times that tune() took", _schedules.why("kind", known, times))
+        self.assertIn("by the model", _schedules.why("another", known, times))
+
+
+@unittest.skipIf(torch is None, "PyTorch or the software device is missing")
 class Distributed(unittest.TestCase):
     def ranks(self, ranks, name):
         with socket.socket() as free:
@@ -165,12 +329,18 @@ class Distributed(unittest.TestCase):
         torch.multiprocessing.spawn(work, (ranks, port, name), ranks)
 
     def test_two(self):
-        for name in ("test_layouts", "test_gather", "test_positions", "test_shard", "test_refusals", "test_explain"):
+        for name in ("test_layouts", "test_windows", "test_alibi", "test_gather", "test_ulysses", "test_packed", "test_positions",
+                     "test_dropout", "test_shard", "test_refusals", "test_explain", "test_one_dies"):
             with self.subTest(name):
                 self.ranks(2, name)
 
+    def test_one(self):
+        self.ranks(1, "test_one_rank")
+
     def test_four(self):
-        self.ranks(4, "test_layouts")
+        for name in ("test_layouts", "test_windows"):
+            with self.subTest(name):
+                self.ranks(4, name)
 
 
 if __name__ == "__main__":

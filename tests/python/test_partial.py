@@ -70,6 +70,40 @@ class Partial(unittest.TestCase):
             self.assertLess(reference.worst(one.get(), values), 0.02, name)
             self.assertLess(reference.worst(sums.get(), values), 0.02, name)
 
+    def merge(self, dtype, **given):
+        parts = [fa2_attn.attention_partial(self.q, k, v) for k, v in self.parts()]
+        empty = ([float("nan")] * len(self.q.get()), [-float("inf")] * (2 * 4 * 17))
+        device.synchronize()
+        outs = [out.get() for out, _ in parts] + [empty[0]]
+        lses = [lse.get() for _, lse in parts] + [empty[1]]
+        return fa2_attn.merge(ExchangeTensor((3, *self.q.shape), "fp32").set(sum(outs, [])),
+                              ExchangeTensor((3, 2, 4, 17), "fp32").set(sum(lses, [])), dtype=dtype, **given)
+
+    def test_several(self):
+        """merge: two results and an empty one, in each type."""
+        wanted, wanted_lse = reference.attention(self.q, self.k, self.v)
+        for dtype, mine in (("float32", "fp32"), ("float16", "fp16")):
+            out, lse = self.merge(dtype)
+            device.synchronize()
+            self.assertEqual((out.dtype, out.shape, lse.shape), (mine, self.q.shape, (2, 4, 17)))
+            self.assertLess(reference.worst(out.get(), wanted), TOLERANCE["fp16"])
+            self.assertLess(reference.worst(lse.get(), wanted_lse), 1e-4)
+        out = ExchangeTensor(self.q.shape, "fp32")
+        self.assertIs(self.merge(None, out=out)[0], out)
+
+    def test_refusals_of_merge(self):
+        parts, lse = ExchangeTensor((2, *self.q.shape), "fp32"), ExchangeTensor((2, 2, 4, 17), "fp32")
+        for text, arguments, given in (
+                ("must be float32 .N, B, S, H, D.", (self.q, lse), {}),
+                ("parts_lse has heads 17 and parts has 4", (parts, ExchangeTensor((2, 2, 17, 4), "fp32")), {}),
+                ("parts_lse has partial results 1 and parts has 2", (parts, ExchangeTensor((1, 2, 4, 17), "fp32")), {}),
+                ("must be float16, bfloat16 or float32", (parts, lse), {"dtype": "int8"}),
+                ("out has 5 dimensions; it must have 4", (parts, lse), {"out": parts}),
+                ("o shares memory with parts", (parts, lse),
+                 {"out": ExchangeTensor(self.q.shape, "fp32", parts.device, parts.memory)})):
+            with self.assertRaisesRegex(ValueError, text):
+                fa2_attn.merge(*arguments, **given)
+
     def test_problems(self):
         explained = fa2_attn.explain(heads_q=4, seq_q=64, head_dim=16, partial=2)
         self.assertIn("partial=2", explained["variant"])

@@ -1,5 +1,5 @@
 /*
- * Planted bugs: partial results, whose O and gradients are fp32, written or merged.
+ * Planted bugs: partial results, whose O and gradients are fp32, written or merged; and the kernels that merge several.
  */
 #include "bugs.h"
 
@@ -19,8 +19,13 @@
     {                                                                                                                  \
         "bwd_sm90 ", NULL, NULL                                                                                        \
     }
-#define WRITES "partial=1,"
-#define MERGES "partial=2,"
+#define MERGE                                                                                                          \
+    {                                                                                                                  \
+        "merge_", "rows=2 ahead=4", NULL                                                                               \
+    }
+#define SEVERAL "op=merge,B=2,Hq=3,Sq=50,Sk=7"
+#define WRITES  "partial=1,"
+#define MERGES  "partial=2,"
 
 static const bug bugs[] = {
     /* Forward. Heads, batches and rows without an earlier result are in every case that merges (judge/merge.h). */
@@ -87,6 +92,32 @@ static const bug bugs[] = {
     {"partial, keys of nobody are cleared", "rtx3060", ADDED,
      "    if constexpr (kMerges)\n        return;\n    *reinter", "    *reinter", 1, MERGES PACKED, "x the bound",
      NULL},
+
+    /* Merging several. Rows that saw no key, in one or in all, are in every case (judge/parts.c). */
+    {"none, merging", "rtx3060", MERGE, "", "", 1, SEVERAL, NULL, NULL},
+    {"none, merging on Turing", "t4", MERGE, "", "", 1, SEVERAL ",D=72", NULL, NULL},
+    {"none, merging, wide rows in fp32", "h200", MERGE, "", "", 1, SEVERAL ",D=576,partial=1", NULL, NULL},
+    {"none, merging one", "rtx3060", MERGE, "", "", 1, "op=merge,Hq=2,Sq=70,Sk=1,dtype=bf16", NULL, NULL},
+
+    {"merging, empty ones count", "rtx3060", MERGE,
+     "            if (lse[i] == minus_infinity())\n                continue;", "", 1, SEVERAL, "not", NULL},
+    {"merging, rows without any key", "rtx3060", MERGE,
+     "        if (most == minus_infinity())\n            return;  // no key so far", "", 1, SEVERAL, "x the bound",
+     NULL},
+    {"merging, weights that do not add up", "t4", MERGE, "1.0f / row.sum", "1.0f", 1, SEVERAL, "x the bound", NULL},
+    {"merging, sums of earlier steps keep their weight", "rtx3060", MERGE, "sum *= old;", "", 1, SEVERAL, "x the bound",
+     NULL},
+    {"merging, every step reads the first ones", "h200", MERGE, " + first * p.part_step", "", 1, SEVERAL, "x the bound",
+     NULL},
+    {"merging, rows after the last one", "rtx3060", MERGE, "places[r].row < all;", "true;", 1, SEVERAL, "", NULL},
+    {"merging, partial results after the last one", "rtx3060", MERGE, " || first + i >= p.count", "", 1, SEVERAL, "",
+     NULL},
+    {"merging, LSE of the largest", "rtx3060", MERGE, "rows[r].max + logf(rows[r].sum)", "rows[r].max", 1, SEVERAL,
+     "LSE", NULL},
+    {"merging, all batches are the first one", "rtx3060", MERGE, "batch = int(batch_head / uint32(p.heads));",
+     "batch = 0;", 1, SEVERAL, "", NULL},
+    {"merging, O of elements", "a100", MERGE, "float4 *>(o + at * 4)", "float4 *>(o + at * 2)", 1, SEVERAL ",partial=1",
+     "", NULL},
 };
 
 const bug_list partial_bugs = {bugs, sizeof bugs / sizeof *bugs};

@@ -166,13 +166,13 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
 /* Returns true if loads need not fill whole sectors. They must if rows are whole sectors, one after the other. Exempt
  * are: the loads of the launch that combines splits, which read single numbers and count in the same way as Turing's
  * fills (these are judged if there is one split); arrays of features, which are read number by number, scales of rows
- * in 8 bits among them; O and LSE that are merged, which padding leaves unread; and rows of a copied bias, which begin
- * anywhere. */
+ * in 8 bits among them; O and LSE that are merged, which padding leaves unread; the LSE of partial results, of which a
+ * warp has few rows; and rows of a copied bias, which begin anywhere. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
     return way == SIM_ST_GLOBAL || (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
            (way == SIM_COPY_FROM_GLOBAL && c->problem.kv != FA2_KV_DTYPE) ||
-           (way == SIM_LD_GLOBAL && (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem) ||
+           (way == SIM_LD_GLOBAL && (c->problem.op != FA2_OP_FORWARD || fa2i_features_asked(&c->problem) ||
                                      c->problem.partial == FA2_PARTIAL_MERGE)) ||
            c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
            (way == SIM_LD_GLOBAL && grid->splits > 1);

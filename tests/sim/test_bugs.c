@@ -166,6 +166,8 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
         c.q_magnitude = 0.02f;
     if (c.problem.op == FA2_OP_BACKWARD)
         c.pattern = FA2I_PATTERN_FORWARD;
+    if (c.problem.op == FA2_OP_MERGE)
+        c.pattern = FA2I_PATTERN_EMPTY;
     snprintf(kernel.target, sizeof kernel.target, "compute_%d", t->device.card.arch);
     bool ok = compile(source, t->device.card.arch, variant->recipe.suffix, &kernel.image);
     CHECK(ok);

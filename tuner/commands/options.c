@@ -47,17 +47,16 @@ static fa2_status apply_shapes(const char *value, fa2i_options *options)
     return st == FA2_E_IO ? fa2i_fail_prefix(FA2_E_INVALID, "--shapes") : st;
 }
 
-/* Parses the names of operations, or "all". */
+/* Parses the name of an operation, or "all": attention and its gradients. Merges have other sizes. */
 static fa2_status apply_op(const char *value, fa2i_options *options)
 {
-    const fa2i_field *field = &fa2i_fields[FA2I_FIELD_op];
     int32_t op = 0;
     if (strcmp(value, "all") == 0)
-        options->shapes.ops = (2u << field->most) - 1;
+        options->shapes.ops = 1u << FA2_OP_FORWARD | 1u << FA2_OP_BACKWARD;
     else if (fa2i_field_parse_word(FA2I_FIELD_op, value, &op))
         options->shapes.ops = 1u << op;
     else
-        return invalid("--op", value, "forward, backward or all");
+        return invalid("--op", value, "forward, backward, merge or all");
     return FA2_OK;
 }
 
@@ -170,7 +169,7 @@ static const struct option {
     {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", fa2i_filter_apply_shape, true, 0},
     {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", fa2i_filter_apply_shown, false, 0},
     {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", fa2i_options_apply_shape, false, 0},
-    {"--op", FA2I_OPT_FILTER | FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true, 0},
+    {"--op", FA2I_OPT_FILTER | FA2I_OPT_SHAPES, "forward, backward, merge or all", apply_op, true, 0},
     {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN, "a device number, a part of a name, or all",
      fa2i_filter_apply_device, true, 0},
     {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", fa2i_filter_apply_variant, true, 0},

@@ -230,12 +230,12 @@ static bool is_inference(const fa2_problem *problem)
     return problem->seq_q == 1 || (problem->causal && problem->seq_q < problem->seq_k);
 }
 
-/* Adds a preset's row for every operation that supports its features. */
+/* Adds a preset's row for attention and its gradients, as far as they support its features. Merges have other sizes. */
 static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *problem)
 {
     fa2_problem other = *problem;
     fa2_status st = fa2i_shapes_add(shapes, problem, 0);
-    for (int op = 0; st == FA2_OK && op <= fa2i_fields[FA2I_FIELD_op].most; op++) {
+    for (int op = 0; st == FA2_OK && op <= FA2_OP_BACKWARD; op++) {
         other.op = (fa2_op)op;
         if (!is_inference(problem) && fa2i_problem_check(&other) == FA2_OK)
             st = fa2i_shapes_add(shapes, &other, 0);

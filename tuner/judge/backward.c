@@ -14,9 +14,9 @@ static const fa2i_operand operands[OPERANDS] = {
     [O] = {"O", FA2I_SHAPE_OUTPUTS, .patterned = true, .fill = fa2i_backward_data},
     [DO] = {"dO", FA2I_SHAPE_OUTPUTS, .fill = fa2i_backward_data},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .patterned = true, .fill = fa2i_backward_data},
-    [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true, .merged = true, .fill = fa2i_merge_fill},
-    [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true, .merged = true, .fill = fa2i_merge_fill},
-    [DV] = {"dV", FA2I_SHAPE_VALUES, .output = true, .merged = true, .fill = fa2i_merge_fill},
+    [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true, .merged = true, .fill = fa2i_merged_fill},
+    [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true, .merged = true, .fill = fa2i_merged_fill},
+    [DV] = {"dV", FA2I_SHAPE_VALUES, .output = true, .merged = true, .fill = fa2i_merged_fill},
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"

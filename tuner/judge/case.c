@@ -269,6 +269,15 @@ static fa2i_extent extent_of_scales(const fa2i_case *c, int id)
     return e;
 }
 
+/* Extent of all partial results, from that of one. */
+static fa2i_extent extent_of_parts(const fa2_problem *p, fa2i_extent e)
+{
+    e.batch *= p->seq_k;
+    e.elems *= p->seq_k;
+    e.elem_bytes = sizeof(float);
+    return e;
+}
+
 /* Extent of an operand of a feature. p: from tensors_of. */
 static fa2i_extent extent_of_feature(const fa2i_case *c, const fa2i_operand *o, int id, const fa2_problem *p)
 {
@@ -308,7 +317,12 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         return extent_of_feature(c, o, operand - fa2i_case_feature(c, 0), &tensors);
     if ((o->optional && !fa2i_case_has_lse(c)) || (tensors.v_in_k && o->shape == FA2I_SHAPE_VALUES))
         return (fa2i_extent){0};
-    return o->shape == FA2I_SHAPE_STATISTICS ? extent_of_statistics(&tensors) : extent_of_rows(c, o, NULL, &tensors);
+    if (o->shape == FA2I_SHAPE_STATISTICS)
+        return extent_of_statistics(&tensors);
+    if (o->shape == FA2I_SHAPE_PART_STATISTICS)
+        return extent_of_parts(&tensors, extent_of_statistics(&tensors));
+    const fa2i_extent rows = extent_of_rows(c, o, NULL, &tensors);
+    return o->shape == FA2I_SHAPE_PARTS ? extent_of_parts(&tensors, rows) : rows;
 }
 
 size_t fa2i_case_operand_bytes(const fa2i_case *c, int operand)
@@ -392,6 +406,8 @@ static bool can_be_counted(const fa2_problem *p)
     const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_BYTES);
     const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_BYTES);
     const double pages = p->paged ? batch * keys / page : batch;
+    if (p->op == FA2_OP_MERGE && (of_rows * keys >= 0x1p60 || batch * keys >= INT32_MAX))
+        return false;
     return of_rows < 0x1p60 && (p->bias == FA2_BIAS_NONE || of_bias < 0x1p60) && pages < INT32_MAX;
 }
 

@@ -40,6 +40,7 @@ typedef enum fa2i_pattern {
     FA2I_PATTERN_LATE = 1,  /* at the first keys, which kernels process last */
     FA2I_PATTERN_PEAKS = 2, /* each query head has one, each at another key; the last head has none */
     FA2I_PATTERN_GROWN = 4, /* at the first half of the keys, moderate ones; values are large, too */
+    FA2I_PATTERN_EMPTY = 5, /* of merging: rows of partial results that saw no key, whose O is NaN */
     FA2I_PATTERN_FORWARD =
         3, /* nowhere. O and LSE as inputs of backward are the results of forward. Without this pattern they are
             * unrelated numbers; backward is the same function of them */

@@ -28,8 +28,8 @@ static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .changed_by = FA2I_FIELD_append, .fill = fill},
     [V] = {"V", FA2I_SHAPE_VALUES, .changed_by = FA2I_FIELD_append, .fill = fill},
-    [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true, .merged = true, .fill = fa2i_merge_fill},
-    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true, .merged = true, .fill = fa2i_merge_fill},
+    [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true, .merged = true, .fill = fa2i_merged_fill},
+    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true, .merged = true, .fill = fa2i_merged_fill},
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"

@@ -9,8 +9,9 @@
 
 const fa2i_judge *fa2i_judge_of(fa2_op op)
 {
-    static const fa2i_judge *const judges[] = {
-        [FA2_OP_FORWARD] = &fa2i_judge_forward, [FA2_OP_BACKWARD] = &fa2i_judge_backward};
+    static const fa2i_judge *const judges[] = {[FA2_OP_FORWARD] = &fa2i_judge_forward,
+                                               [FA2_OP_BACKWARD] = &fa2i_judge_backward,
+                                               [FA2_OP_MERGE] = &fa2i_judge_merge};
     assert((size_t)op < sizeof judges / sizeof *judges);
     return judges[op];
 }

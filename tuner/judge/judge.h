@@ -13,12 +13,14 @@
 #include "tuner/judge/rows.h"
 
 typedef enum fa2i_operand_shape {
-    FA2I_SHAPE_QUERIES,    /* [batch, seq_q, heads_q, head_dim] of the dtype */
-    FA2I_SHAPE_KEYS,       /* [batch, seq_k, heads_kv, head_dim] of the dtype */
-    FA2I_SHAPE_OUTPUTS,    /* [batch, seq_q, heads_q, head_dim_v] of the dtype */
-    FA2I_SHAPE_VALUES,     /* [batch, seq_k, heads_kv, head_dim_v] of the dtype; absent if V lies in K */
-    FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
-    FA2I_SHAPE_FEATURE     /* an operand of a feature, as operands.def says */
+    FA2I_SHAPE_QUERIES,         /* [batch, seq_q, heads_q, head_dim] of the dtype */
+    FA2I_SHAPE_KEYS,            /* [batch, seq_k, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_OUTPUTS,         /* [batch, seq_q, heads_q, head_dim_v] of the dtype */
+    FA2I_SHAPE_VALUES,          /* [batch, seq_k, heads_kv, head_dim_v] of the dtype; absent if V lies in K */
+    FA2I_SHAPE_STATISTICS,      /* [batch, heads_q, seq_q], fp32 */
+    FA2I_SHAPE_PARTS,           /* [seq_k * batch, seq_q, heads_q, head_dim], fp32: seq_k partial results */
+    FA2I_SHAPE_PART_STATISTICS, /* [seq_k * batch, heads_q, seq_q], fp32 */
+    FA2I_SHAPE_FEATURE          /* an operand of a feature, as operands.def says */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
@@ -77,6 +79,7 @@ typedef struct fa2i_verify_case {
 typedef union fa2i_arguments {
     fa2_forward_args forward;
     fa2_backward_args backward;
+    fa2_merge_args merge;
 } fa2i_arguments;
 
 typedef struct fa2i_judge {
@@ -95,7 +98,7 @@ typedef struct fa2i_judge {
                                 size_t workspace_bytes);
 } fa2i_judge;
 
-extern const fa2i_judge fa2i_judge_forward, fa2i_judge_backward;
+extern const fa2i_judge fa2i_judge_forward, fa2i_judge_backward, fa2i_judge_merge;
 
 /* The operands K and V of forward. */
 enum { FA2I_FORWARD_K = 1, FA2I_FORWARD_V = 2 };

@@ -27,7 +27,7 @@ static fa2_status fill_statistics(const fa2i_case *c, int operand, size_t count,
     return FA2_OK;
 }
 
-fa2_status fa2i_merge_fill(const fa2i_case *c, int operand, size_t count, void *out)
+fa2_status fa2i_merged_fill(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const fa2i_judge *judge = fa2i_judge_of(c->problem.op);
     const fa2i_extent e = fa2i_case_extent(c, operand);

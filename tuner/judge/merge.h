@@ -12,7 +12,7 @@
 #include "tuner/judge/judge.h"
 
 /* An fa2i_operand.fill: of LSE, and of all other outputs that are merged. */
-fa2_status fa2i_merge_fill(const fa2i_case *c, int operand, size_t count, void *out);
+fa2_status fa2i_merged_fill(const fa2i_case *c, int operand, size_t count, void *out);
 
 /* Turns the expected values of a row of forward into those after merging. lse: of the row, in and out. own: whether
  * the launch writes the row; otherwise the old values are expected. */

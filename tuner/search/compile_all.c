@@ -230,7 +230,7 @@ static fa2_status consume(pool *p, fa2i_compiled_fn compiled, void *user)
 
 double fa2i_compile_about_s(fa2_op op)
 {
-    static const double about_s[FA2I_OPS] = {[FA2_OP_FORWARD] = 1.0, [FA2_OP_BACKWARD] = 2.0};
+    static const double about_s[FA2I_OPS] = {[FA2_OP_FORWARD] = 1.0, [FA2_OP_BACKWARD] = 2.0, [FA2_OP_MERGE] = 0.2};
     return about_s[op];
 }
 

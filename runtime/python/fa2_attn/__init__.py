@@ -8,7 +8,7 @@ autograd and torch.compile see, and scaled_dot_product_attention.
 
 A *problem* is a dict of everything that decides which kernel is the best one:
 
-    op                         "forward" (default) or "backward"
+    op                         "forward" (default), "backward", or "merge", which has seq_k partial results
     batch                      default 1
     heads_q, heads_kv          heads_kv: default heads_q
     seq_q, seq_k               seq_k: default seq_q
@@ -41,8 +41,8 @@ All other defaults are 0.
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
 from . import _frameworks, _native, _tuner
-from ._native import (Context, Error, attention, attention_backward, attention_partial, dropout_mask, problem,
-                      set_default_context)
+from ._native import (Context, Error, attention, attention_backward, attention_partial, dropout_mask, merge,
+                      problem, set_default_context)
 from ._tuner import tune, winners
 from ._warm import warm
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __version__: str = _native.__version__
 __all__ = ["Context", "Error", "attention", "attention_backward", "attention_partial", "counters", "dropout_mask",
-           "explain", "prepare", "problem", "set_default_context", "tune", "warm", "winners"]
+           "explain", "merge", "prepare", "problem", "set_default_context", "tune", "warm", "winners"]
 
 _frameworks.warn_of_old_name()
 

@@ -269,7 +269,7 @@ static bool parse_op(PyObject *value, fa2_op *ret_op)
         known = fa2i_field_parse_word(FA2I_FIELD_op, PyBytes_AsString(bytes), &op);
     Py_XDECREF(bytes);
     *ret_op = (fa2_op)op;
-    if (known)
+    if (known && op != FA2_OP_MERGE) /* a merge has no q */
         return true;
     PyErr_Clear();
     PyErr_Format(PyExc_ValueError, "op is %R; it must be \"forward\" or \"backward\"", value);

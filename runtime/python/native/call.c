@@ -297,6 +297,11 @@ static bool parse_context(PyObject *value, fa2py_call *call)
     return true;
 }
 
+bool fa2py_parse_place(PyObject *context, PyObject *stream, fa2py_call *call)
+{
+    return parse_context(context, call) && (!is_given(stream) || parse_stream(stream, call));
+}
+
 /* Stores the features' tensors, and a seed that is a number. */
 static bool parse_features(PyObject *const *values, fa2py_call *call)
 {
@@ -384,6 +389,5 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
            fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &call->rotary_interleaved) &&
            parse_permissions(values, call) && check_packed(call) && fa2py_check_new(values + FA2PY_SET_FEATURES) &&
-           parse_context(values[FA2PY_SET_CONTEXT], call) &&
-           (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));
+           fa2py_parse_place(values[FA2PY_SET_CONTEXT], values[FA2PY_SET_STREAM], call);
 }

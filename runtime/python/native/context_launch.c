@@ -79,6 +79,7 @@ static fa2_status launch_op(const fa2py_context *context, fa2py_launch *launch, 
 {
     fa2_forward_args *forward = &launch->args.forward;
     fa2_backward_args *backward = &launch->args.backward;
+    fa2_merge_args *merge = &launch->args.merge;
     switch (launch->problem->op) {
     case FA2_OP_FORWARD:
         forward->workspace = workspace;
@@ -88,6 +89,10 @@ static fa2_status launch_op(const fa2py_context *context, fa2py_launch *launch, 
         backward->workspace = workspace;
         backward->workspace_bytes = workspace_bytes;
         return fa2_backward(context->handle, launch->problem, backward, launch->stream);
+    case FA2_OP_MERGE:
+        merge->workspace = workspace;
+        merge->workspace_bytes = workspace_bytes;
+        return fa2_merge(context->handle, launch->problem, merge, launch->stream);
     }
     return FA2_E_INVALID;
 }

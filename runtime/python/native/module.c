@@ -65,6 +65,19 @@ static const char partial_doc[] =
     "\n"
     "Sinks count in each call that has them: give them to one. Raises the exceptions of attention.";
 
+static const char merge_doc[] =
+    "merge(parts, parts_lse, *, dtype='float32', context=None, stream=None, out=None, lse=None)\n--\n\n"
+    "Merges partial results of attention over different keys into one. Returns (out, lse).\n"
+    "\n"
+    "parts: float32 [N, B, S, H, D], N results of attention_partial, or of attention, in one tensor. parts_lse:\n"
+    "float32 [N, B, H, S], their LSE; each [B, H, S] is contiguous. Rows whose lse is -inf saw no key: their part of\n"
+    "out does not count, whatever it holds.\n"
+    "dtype: of out: 'float16', 'bfloat16' or 'float32', or PyTorch's names of them.\n"
+    "out, lse: written and returned: [B, S, H, D] and float32 [B, H, S]. None: new tensors.\n"
+    "context, stream: as in attention.\n"
+    "\n"
+    "Raises the exceptions of attention.";
+
 static const char backward_doc[] =
     "attention_backward(d_out, q, k, v, out, lse, *, " SETTINGS_BEFORE
 #define KEYWORD(word, doc) #word "=None, "
@@ -113,6 +126,7 @@ static PyMethodDef methods[] = {
     {"attention", FAST(fa2py_attention), attention_doc},
     {"attention_backward", FAST(fa2py_attention_backward), backward_doc},
     {"attention_partial", FAST(fa2py_attention_partial), partial_doc},
+    {"merge", FAST(fa2py_merge), merge_doc},
     {"launch", FAST(fa2py_launch_function),
      "launch(q, k, v, *, differentiable=False, **keywords)\n--\n\n"
      "attention, always without PyTorch's dispatcher. differentiable: raise an error if the call has no gradient."},

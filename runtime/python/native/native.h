@@ -146,6 +146,7 @@ typedef struct fa2py_launch {
     union {
         fa2_forward_args forward;
         fa2_backward_args backward;
+        fa2_merge_args merge;
     } args; /* its workspace is not set yet */
     void *stream;
     /* The framework that allocates the workspace. NULL: the context does. It must if the stream is not the framework's
@@ -250,6 +251,8 @@ bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed); /*
 /* window(window): takes a call's window (None, or two numbers in a sequence, an array or a tensor). Returns
  * (left, right), -1 for all keys. */
 PyObject *fa2py_window(PyObject *module, PyObject *value);
+/* A context and a stream; NULL and None: the default ones. */
+bool fa2py_parse_place(PyObject *context, PyObject *stream, fa2py_call *call);
 /* values: FA2PY_SETTINGS values, NULL or None for each that is not given. */
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call);
 /* Checks that arguments of new keys are complete. features: the values of the features. Reads no tensor. */
@@ -299,6 +302,9 @@ PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args);
 bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features, void **ret_stream,
                  const fa2py_framework **ret_lender);
 
+/* For calls whose first tensor has any number of dimensions: store its CUDA device, and open it. */
+bool fa2py_device_of_any(const fa2py_framework *framework, PyObject *object, const char *name, dl_device *ret_device);
+bool fa2py_open_first(const char *name, PyObject *object, void *stream, fa2py_operand *operand);
 /* Opens a further tensor, which must be on q's device. */
 bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream, fa2py_operand *operand);
 /* Open a tensor of four dimensions (three if sequences are packed) on q's device, with q's dtype. _copied: if the
@@ -361,7 +367,7 @@ fa2_problem fa2py_as_if_full(const fa2_problem *problem);
 bool fa2py_set_zero(const fa2py_operand *operand, void *stream);
 bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *sinks, void *stream);
 
-/* ---- functions (attention.c, backward.c) ---- */
+/* ---- functions (attention.c, backward.c, merge.c) ---- */
 
 /* Checks the call, creates the outputs and launches. Returns out, or (out, lse). */
 PyObject *fa2py_run(const fa2py_call *call);
@@ -382,6 +388,8 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
 PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* attention_partial(...): the same without autograd; out is float32. Returns (out, lse). */
 PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+/* merge(...): merges partial results. Returns (out, lse). */
+PyObject *fa2py_merge(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* check_differentiable(problem): raises NotImplementedError if the problem has no gradient. */
 PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields);

@@ -240,6 +240,23 @@ bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const cha
 
 /* ---- all tensors of a call ---- */
 
+bool fa2py_device_of_any(const fa2py_framework *framework, PyObject *object, const char *name, dl_device *ret_device)
+{
+    fa2py_view view = {0};
+    if (framework->exchange == NULL)
+        return fa2py_device_of(object, name, ret_device) && check_device(name, *ret_device);
+    if (!fa2py_view_open(framework, object, name, NULL, &view))
+        return false;
+    *ret_device = view.tensor.device;
+    fa2py_view_done(&view);
+    return check_device(name, *ret_device);
+}
+
+bool fa2py_open_first(const char *name, PyObject *object, void *stream, fa2py_operand *operand)
+{
+    return open_view(operand, name, object, stream) && check_device(name, operand->view.tensor.device);
+}
+
 /* Finds the device of q. An exchange table needs no stream, so with one q is opened at once. Without one, q is asked
  * for its device first, because __dlpack__ wants to know the stream. */
 static bool find_device(const fa2py_call *call, fa2py_operand *q, dl_device *ret_device)

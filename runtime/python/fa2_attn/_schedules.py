@@ -1,0 +1,150 @@
+"""How a group's schedules compare: the link is measured once, the work is counted, and times of calls correct both.
+
+A schedule is a list of steps, in each of which a rank computes and its keys travel. The model needs two rates: of the
+link, which measure() times, and of the kernels, which fa2's estimate of the rank's own attention gives.
+"""
+
+import math
+import time
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import torch
+import torch.distributed as dist
+
+SCHEDULES = ("ring", "gather", "ulysses")
+
+_LARGE, _SMALL, _ROUNDS = 1 << 24, 1 << 10, 5  # bytes that are passed on, and how often
+_LAUNCH_US = 8.0  # of each call of a kernel: launches, and what they leave idle at both ends
+
+
+class Link(NamedTuple):
+    latency_us: float
+    bytes_per_us: float  # one way, between neighbours, while all ranks send
+
+    def us(self, size: float) -> float:
+        return self.latency_us + size / self.bytes_per_us
+
+
+class Work(NamedTuple):
+    """What the ranks of a group do in one call, for the rank that does most."""
+    ranks: int
+    balanced: bool        # all ranks have equal work in each step
+    causal: bool
+    flop: float           # of the whole sequence, all heads
+    keys: float           # bytes of a rank's K and V
+    queries: float        # bytes of a rank's Q and O
+    flop_per_us: float
+    backward: bool        # gradients, too
+
+
+def measure(group: Optional[dist.ProcessGroup], device: torch.device) -> Link:
+    """Times messages from each rank to the next. All ranks get the slowest rank's times."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+
+    def peer(step: int) -> int:
+        other = (rank + step) % ranks
+        return other if group is None else dist.get_global_rank(group, other)
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    def round_us(size: int) -> float:
+        sent, got = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
+        times = []
+        for _ in range(_ROUNDS):
+            wait()
+            begin = time.perf_counter()
+            for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, peer(1), group),
+                                                dist.P2POp(dist.irecv, got, peer(-1), group)]):
+                work.wait()
+            wait()
+            times.append(1e6 * (time.perf_counter() - begin))
+        return sorted(times[1:])[len(times) // 2 - 1]  # the first one may open a connection
+
+    small, large = round_us(_SMALL), round_us(_LARGE)
+    slowest = torch.tensor([small, max(large - small, 1.0)], dtype=torch.float64, device=device)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX, group)
+    latency, more = slowest.tolist()
+    return Link(latency, (_LARGE - _SMALL) / more)
+
+
+def _passes_us(work: Work, link: Link, computing: float, kernel_us: float, moved: float, steps: int) -> float:
+    """Returns us of a ring: in each step the longer of computing and of passing on; nothing is passed on in the last."""
+    step = computing / steps + kernel_us
+    return step + (steps - 1) * max(step, link.us(moved))
+
+
+def estimate(schedule: str, work: Work, link: Link) -> float:
+    """Returns us of a call by the model."""
+    ranks = work.ranks
+    # With a causal mask and contiguous rows, the last rank has nearly twice the mean.
+    uneven = 1.0 if work.balanced or not work.causal else 2 - 1 / ranks
+    mean_us = work.flop / ranks / work.flop_per_us
+    computing = mean_us * uneven
+    if schedule == "ring":
+        us = _passes_us(work, link, computing, _LAUNCH_US, work.keys, ranks)
+        if work.backward:  # keys, and their gradients in fp32
+            us += _passes_us(work, link, 2.5 * computing, 2 * _LAUNCH_US, 3 * work.keys, ranks)
+        return us
+    if schedule == "gather":
+        us = computing + 2 * _LAUNCH_US + link.us((ranks - 1) * work.keys)
+        if work.backward:
+            us += 2.5 * computing + 4 * _LAUNCH_US + 2 * link.latency_us + link.us(3 * (ranks - 1) * work.keys)
+        return us
+    moved = (work.keys + work.queries) * (ranks - 1) / ranks
+    us = mean_us + _LAUNCH_US + 4 * link.latency_us + moved / link.bytes_per_us
+    if work.backward:
+        us += 2.5 * mean_us + 2 * _LAUNCH_US + 4 * link.latency_us + moved / link.bytes_per_us
+    return us
+
+
+class Knowledge:
+    """What a group knows: its link, and times of calls."""
+
+    def __init__(self) -> None:
+        self.link: Optional[Link] = None
+        self.measured: Dict[str, Dict[str, float]] = {}  # of a kind of call: us of each schedule
+        self._factors: Dict[str, List[float]] = {}       # of a schedule: logarithms of measured / model
+
+    def add(self, kind: str, times: Dict[str, float], work: Work) -> None:
+        assert self.link is not None
+        self.measured[kind] = times
+        for schedule, us in times.items():
+            self._factors.setdefault(schedule, []).append(math.log(us / estimate(schedule, work, self.link)))
+
+    def times(self, kind: str, work: Work, schedules: List[str]) -> Dict[str, float]:
+        """Returns us of each schedule: measured, or by the model, corrected by what was measured of other calls."""
+        assert self.link is not None
+        found = dict(self.measured.get(kind, {}))
+        for schedule in schedules:
+            factors = self._factors.get(schedule, [])
+            mean = sum(factors) / len(factors) if factors else 0.0
+            found.setdefault(schedule, math.exp(mean) * estimate(schedule, work, self.link))
+        return {schedule: found[schedule] for schedule in schedules}
+
+
+def why(kind: str, known: Knowledge, times: Dict[str, float]) -> str:
+    """Says what speaks for the fastest schedule."""
+    assert known.link is not None
+    basis = "by times that tune() took" if kind in known.measured else "by the model"
+    listed = ", ".join(f"{schedule} {us:.0f} us" for schedule, us in sorted(times.items(), key=lambda item: item[1]))
+    return (f"{basis}: {listed}; the link passes {known.link.bytes_per_us / 1e3:.1f} GB/s on after "
+            f"{known.link.latency_us:.0f} us")
+
+
+def time_calls(call: Any, device: torch.device, group: Optional[dist.ProcessGroup], rounds: int) -> float:
+    """Returns the median us of a call that all ranks make, on the slowest rank."""
+    times = []
+    for _ in range(rounds + 1):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        dist.barrier(group)
+        begin = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(1e6 * (time.perf_counter() - begin))
+    slowest = torch.tensor(sorted(times[1:])[rounds // 2], dtype=torch.float64, device=device)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX, group)
+    return float(slowest.item())

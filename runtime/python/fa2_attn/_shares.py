@@ -1,0 +1,234 @@
+"""What the ranks of fa2_attn.distributed share: a call, and which rows of it meet in each of its steps."""
+
+import functools
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import _layouts
+
+# ---- rows of layouts ----
+
+
+def lengths_of(cu_seqlens: Any) -> List[int]:
+    bounds = cu_seqlens.tolist() if isinstance(cu_seqlens, Tensor) else list(cu_seqlens)
+    lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
+    if not lengths or bounds[0] != 0 or min(lengths) < 0:
+        raise ValueError(f"cu_seqlens is {bounds}; it must begin with 0 and never fall")
+    return lengths
+
+
+@functools.lru_cache(maxsize=256)
+def rows_of(layout: str, rank: int, ranks: int, lengths: Tuple[int, ...], device: Any) -> Tensor:
+    """Returns the rows of a rank among those of all sequences."""
+    return torch.cat([torch.arange(place.start, place.stop, place.step)
+                      for place in _layouts.places(layout, rank, ranks, lengths)]).to(device)
+
+
+@functools.lru_cache(maxsize=256)
+def order_of(layout: str, ranks: int, lengths: Tuple[int, ...], device: Any) -> Tensor:
+    """Returns where each row of the sequences is if the ranks' rows are one after the other."""
+    return torch.cat([rows_of(layout, rank, ranks, lengths, device) for rank in range(ranks)]).argsort()
+
+
+# ---- the call ----
+
+
+class Call(NamedTuple):
+    group: Optional[dist.ProcessGroup]
+    layout: str
+    schedule: str
+    causal: bool
+    window: Optional[Tuple[int, int]]
+    alibi_slopes: Optional[Tensor]
+    sinks: Optional[Tensor]
+    dropout_p: float
+    dropout_seed: Union[None, int, Tensor]
+    deterministic: bool
+    lengths: Optional[Tuple[int, ...]]  # of the packed sequences on all ranks
+    settings: Dict[str, Any]
+
+    @property
+    def dim(self) -> int:
+        """The dimension of rows."""
+        return 1 if self.lengths is None else 0
+
+    def masks(self) -> Dict[str, Any]:
+        """The settings of a call that sees the positions of the whole sequence."""
+        return {"causal": self.causal, "window": self.window, "alibi_slopes": self.alibi_slopes}
+
+    def dropout(self, number: int) -> Dict[str, Any]:
+        """The dropout of a call; each number draws by itself, and alike in forward and backward."""
+        if self.dropout_p == 0:
+            return {}
+        seed = self.dropout_seed
+        if isinstance(seed, Tensor):
+            seed = seed.flatten()
+            offset = seed[1:2] if seed.numel() > 1 else torch.zeros_like(seed[:1])
+            return {"dropout_p": self.dropout_p, "dropout_seed": torch.cat((_mixed(seed[:1], number), offset))}
+        assert seed is not None
+        return {"dropout_p": self.dropout_p, "dropout_seed": _mixed(seed, number)}
+
+
+def _mixed(seed: Any, number: int) -> Any:
+    """Returns another seed for each number: the key of other draws."""
+    added = (number + 1) * 0x9e3779b97f4a7c15
+    if isinstance(seed, Tensor):
+        return seed + ((added + (1 << 63)) % (1 << 64) - (1 << 63))
+    return (seed + added) % (1 << 64)
+
+
+# ---- rows of a call: slices of dense tensors, indexes of packed ones ----
+
+Which = Union[slice, Tensor]
+
+
+class Meeting(NamedTuple):
+    """Rows that see each other, and the settings of a call on them."""
+    queries: Which
+    keys: Which
+    settings: Dict[str, Any]
+    own: bool
+    number: int  # of its dropout
+    lowered: Optional[Tensor] = None  # by what the true LSE of each row is lower than the call's
+
+
+def is_whole(which: Which, count: int) -> bool:
+    return isinstance(which, slice) and which.start == 0 and which.stop == count
+
+
+def take(tensor: Tensor, dim: int, which: Which) -> Tensor:
+    """Returns rows: a view if they are a slice, else a copy."""
+    if is_whole(which, tensor.shape[dim]):
+        return tensor
+    if isinstance(which, slice):
+        return tensor.narrow(dim, which.start, which.stop - which.start)
+    return tensor.index_select(dim, which)
+
+
+def put(tensor: Tensor, dim: int, which: Which, part: Tensor) -> None:
+    """Writes back rows of take."""
+    if isinstance(which, Tensor):
+        tensor.index_copy_(dim, which, part)
+
+
+def _joined(slices: List[Tuple[int, slice]], device: Any) -> Which:
+    """Returns slices of sequences, each with the sequence's first row, as rows of the packed tensor."""
+    runs = [(begin + rows.start, begin + rows.stop) for begin, rows in slices if rows.stop > rows.start]
+    if runs and all(run[1] == after[0] for run, after in zip(runs, runs[1:])):
+        return slice(runs[0][0], runs[-1][1])
+    return torch.cat([torch.arange(*run) for run in runs]).to(device)
+
+
+def _bounds(lengths: List[int], device: Any) -> Tuple[Tensor, int]:
+    bounds = torch.zeros(len(lengths) + 1, dtype=torch.int32)
+    bounds[1:] = torch.tensor(lengths, dtype=torch.int32).cumsum(0)
+    return bounds.to(device), max(lengths)
+
+
+def packed_settings(queries: List[int], keys: List[int], device: Any) -> Dict[str, Any]:
+    cu_q, max_q = _bounds(queries, device)
+    cu_k, max_k = _bounds(keys, device)
+    return {"cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k, "max_seqlen_q": max_q, "max_seqlen_k": max_k}
+
+
+@functools.lru_cache(maxsize=256)
+def _packed_meeting(layout: str, rank: int, owner: int, ranks: int, lengths: Tuple[int, ...], causal: bool,
+                    device: Any) -> Optional[Tuple[Which, Which, Dict[str, Any]]]:
+    """Returns rows and settings of the one call of packed sequences. Without windows no sequence needs more."""
+    queries, keys, begin, is_causal = [], [], 0, False
+    for length in lengths:
+        rows = length // ranks
+        found = _layouts.meetings(layout, rank, owner, ranks, rows, rows, causal, None)
+        assert len(found) <= 1
+        nothing = slice(0, 0)
+        queries.append((begin, found[0].queries if found else nothing))
+        keys.append((begin, found[0].keys if found else nothing))
+        is_causal = is_causal or bool(found and found[0].causal)
+        begin += rows
+    counts_q, counts_k = ([rows.stop - rows.start for _, rows in which] for which in (queries, keys))
+    if sum(counts_q) == 0:
+        return None
+    return (_joined(queries, device), _joined(keys, device),
+            {"causal": is_causal, **packed_settings(counts_q, counts_k, device)})
+
+
+def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks: int) -> List[Meeting]:
+    number = 8 * (rank * ranks + owner)
+    if call.lengths is not None:
+        one = _packed_meeting(call.layout, rank, owner, ranks, call.lengths, call.causal, q.device)
+        return [] if one is None else [Meeting(*one, owner == rank, number)]
+    found = _layouts.meetings(call.layout, rank, owner, ranks, q.shape[1], k.shape[1], call.causal, call.window,
+                              by_pieces=call.alibi_slopes is not None)
+    if call.alibi_slopes is not None:
+        return [_with_alibi(one, call, owner, number + i, q) for i, one in enumerate(found)]
+    return [Meeting(one.queries, one.keys, {"causal": one.causal, "window": one.window}, one.own, number + i)
+            for i, one in enumerate(found)]
+
+
+def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: Tensor) -> Meeting:
+    """Returns a call with ALiBi by the positions of the whole sequence.
+
+    Among rows of one piece, distances are those of their numbers, times the piece's stride. Otherwise all keys that a
+    query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number of the query's row, by
+    which all its scores and its LSE are lower.
+    """
+    settings: Dict[str, Any] = {"causal": one.causal, "window": one.window}
+    slopes, rank, ranks = call.alibi_slopes, dist.get_rank(call.group), dist.get_world_size(call.group)
+    assert slopes is not None
+    if one.own:
+        settings["alibi_slopes"] = slopes * float(ranks) if call.layout == "striped" else slopes
+        return Meeting(one.queries, one.keys, settings, True, number)
+    lengths = (q.shape[1] * ranks,)
+    queries = rows_of(call.layout, rank, ranks, lengths, q.device)[one.queries]
+    keys = rows_of(call.layout, owner, ranks, lengths, q.device)[one.keys]
+    of_heads = slopes.reshape(-1, slopes.shape[-1], 1).float()
+    is_before = call.causal or _starts_before(call.layout, owner, rank, ranks, q.shape[1], one)
+    near = keys[-1] if is_before else keys[0]  # the key that is nearest to all queries
+    settings["bias"] = (-of_heads * (near - keys).abs())[:, :, None]
+    lowered = of_heads * ((queries - near) if is_before else (near - queries))
+    return Meeting(one.queries, one.keys, settings, False, number, lowered)
+
+
+def _starts_before(layout: str, owner: int, rank: int, ranks: int, rows: int, one: _layouts.Meeting) -> bool:
+    """Returns whether the keys of a meeting are before its queries; their pieces have no common positions."""
+    def start(of: int, which: slice) -> int:
+        return next(piece.start for piece in _layouts.pieces(layout, of, ranks, rows)
+                    if piece.rows.start <= which.start < piece.rows.stop)
+
+    return start(owner, one.keys) < start(rank, one.queries)
+
+
+def gather_meetings(q: Tensor, k: Tensor, call: Call, rank: int, ranks: int) -> List[Meeting]:
+    """Returns runs of own queries with neighbouring positions, and the keys up to the end of each.
+
+    A call aligns queries to the last key, so it has the positions of the whole sequence. k: the keys of all ranks.
+    """
+    number = 8 * (ranks * ranks + rank)
+    if not call.causal:
+        settings = {} if call.lengths is None else packed_settings([length // ranks for length in call.lengths],
+                                                                    list(call.lengths), q.device)
+        return [Meeting(slice(0, q.shape[call.dim]), slice(0, k.shape[call.dim]), settings, True, number)]
+    if call.lengths is not None:
+        return [Meeting(*one, True, number + i) for i, one in enumerate(
+            _packed_pieces(call.layout, rank, ranks, call.lengths, q.device))]
+    return [Meeting(piece.rows, slice(0, piece.start + piece.rows.stop - piece.rows.start), {}, True, number + i)
+            for i, piece in enumerate(_layouts.pieces(call.layout, rank, ranks, q.shape[1]))]
+
+
+@functools.lru_cache(maxsize=256)
+def _packed_pieces(layout: str, rank: int, ranks: int, lengths: Tuple[int, ...],
+                   device: Any) -> List[Tuple[Which, Which, Dict[str, Any]]]:
+    made = []
+    for number in range(_layouts.parts(layout, ranks) // ranks):
+        queries, keys, begin, begin_k = [], [], 0, 0
+        for length in lengths:
+            piece = _layouts.pieces(layout, rank, ranks, length // ranks)[number]
+            queries.append((begin, piece.rows))
+            keys.append((begin_k, slice(0, piece.start + piece.rows.stop - piece.rows.start)))
+            begin, begin_k = begin + length // ranks, begin_k + length
+        made.append((_joined(queries, device), _joined(keys, device), packed_settings(
+            [rows.stop - rows.start for _, rows in queries], [rows.stop for _, rows in keys], device)))
+    return made

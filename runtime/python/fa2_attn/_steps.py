@@ -1,0 +1,383 @@
+"""The schedules of fa2_attn.distributed: ring, all keys at once, heads instead of rows; forward and backward."""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import _native
+from ._shares import (Call, Meeting, Which, gather_meetings, is_whole, order_of, packed_settings, put, ring_meetings,
+                      rows_of, take)
+
+# ---- results of several calls ----
+
+
+class _Lse:
+    """The LSE of the own rows. A call on some of them has a contiguous copy, which is kept until other rows are asked
+    for: later steps of a zigzag ring have the same rows."""
+
+    def __init__(self, lse: Tensor) -> None:
+        self._whole = lse
+        self._part: Optional[Tensor] = None
+        self._which: Optional[Which] = None
+
+    def lse(self, which: Which) -> Tensor:
+        if is_whole(which, self._whole.shape[-1]):
+            return self.finish()
+        same = which == self._which if isinstance(which, slice) and isinstance(self._which, slice) \
+            else which is self._which
+        if not same or self._part is None:
+            self.finish()
+            self._which, self._part = which, take(self._whole, self._whole.dim() - 1, which).contiguous()
+        return self._part
+
+    def finish(self) -> Tensor:
+        if self._part is not None and self._which is not None:
+            dim = self._whole.dim() - 1
+            if isinstance(self._which, slice):
+                take(self._whole, dim, self._which).copy_(self._part)
+            else:
+                self._whole.index_copy_(dim, self._which, self._part)
+        self._part = self._which = None
+        return self._whole
+
+
+class _Result:
+    """O in float32 and LSE, into which calls are merged. The first call writes them if it has all rows."""
+
+    def __init__(self, q: Tensor, v: Tensor, call: Call) -> None:
+        self._q, self._v, self._call = q, v, call
+        self._out: Optional[Tensor] = None
+        self._lse: Optional[_Lse] = None
+
+    def _begin(self) -> None:
+        q, call = self._q, self._call
+        shape = (q.shape[0], q.shape[2], q.shape[1]) if call.lengths is None else (q.shape[1], q.shape[0])
+        self._out = q.new_zeros((*q.shape[:-1], self._v.shape[-1]), dtype=torch.float32)
+        self._lse = _Lse(q.new_full(shape, -torch.inf, dtype=torch.float32))
+
+    def add(self, k: Tensor, v: Tensor, meeting: Meeting) -> None:
+        call, dim, q = self._call, self._call.dim, self._q
+        settings = {**meeting.settings, **call.settings, **call.dropout(meeting.number),
+                    "sinks": call.sinks if meeting.own else None}
+        keys = [take(tensor, dim, meeting.keys) for tensor in (k, v)]
+        if self._out is None and is_whole(meeting.queries, q.shape[dim]):
+            made: Tuple[Tensor, Tensor] = _native.attention_partial(q, *keys, **settings)
+            self._out, self._lse = made[0], _Lse(made[1])
+            return
+        if self._out is None:
+            self._begin()
+        assert self._out is not None and self._lse is not None
+        out, lse = take(self._out, dim, meeting.queries), self._lse.lse(meeting.queries)
+        merged = lse if meeting.lowered is None else lse + meeting.lowered
+        before = merged.clone() if meeting.lowered is not None else merged
+        _native.attention_partial(take(q, dim, meeting.queries), *keys, out=out, lse=merged, partial="merge",
+                                  **settings)
+        put(self._out, dim, meeting.queries, out)
+        if meeting.lowered is not None:
+            # What was added is exact where it counts: rows far away add nothing, and near ones are lowered by little.
+            lse.copy_(torch.where(lse == -torch.inf, merged - meeting.lowered, lse + (merged - before)))
+
+    def finish(self) -> Tuple[Tensor, Tensor]:
+        if self._out is None:
+            self._begin()
+        assert self._out is not None and self._lse is not None
+        return self._out.to(self._q.dtype), self._lse.finish()
+
+
+class _Gradients:
+    """dQ in float32 and dSinks, to which calls add. dK and dV are given to each call."""
+
+    def __init__(self, d_out: Tensor, q: Tensor, out: Tensor, lse: Tensor, call: Call) -> None:
+        self._d_out, self._q, self._out, self._lse, self._call = d_out, q, out, _Lse(lse), call
+        self._dq: Optional[Tensor] = None
+        self.d_sinks: Optional[Tensor] = None
+
+    def add(self, k: Tensor, v: Tensor, dk: Tensor, dv: Tensor, meeting: Meeting, *, fresh: bool) -> None:
+        """fresh: dk and dv hold nothing yet; else they are added to."""
+        call, dim = self._call, self._call.dim
+        sinks = call.sinks if meeting.own else None
+        write = fresh and self._dq is None and is_whole(meeting.queries, self._q.shape[dim]) and \
+            is_whole(meeting.keys, k.shape[dim])
+        if self._dq is None:
+            self._dq = torch.empty_like(self._q, dtype=torch.float32) if write else \
+                torch.zeros_like(self._q, dtype=torch.float32)
+        if fresh and not write:
+            dk.zero_()
+            dv.zero_()
+        queries = [take(tensor, dim, meeting.queries) for tensor in (self._d_out, self._q, self._out, self._dq)]
+        keys = [take(tensor, dim, meeting.keys) for tensor in (k, v, dk, dv)]
+        lse = self._lse.lse(meeting.queries)
+        _, _, _, *more = _native.attention_backward(
+            queries[0], queries[1], keys[0], keys[1], queries[2],
+            lse if meeting.lowered is None else lse + meeting.lowered, sinks=sinks,
+            dsinks=sinks is not None, partial="write" if write else "merge", dq=queries[3], dk=keys[2], dv=keys[3],
+            deterministic=call.deterministic, **meeting.settings, **call.settings, **call.dropout(meeting.number))
+        for whole, part, which in ((self._dq, queries[3], meeting.queries), (dk, keys[2], meeting.keys),
+                                   (dv, keys[3], meeting.keys)):
+            put(whole, dim, which, part)
+        if more:
+            self.d_sinks = more[0] if self.d_sinks is None else self.d_sinks + more[0]
+
+    def dq(self) -> Tensor:
+        if self._dq is None:
+            return torch.zeros_like(self._q)
+        return self._dq.to(self._q.dtype)
+
+
+# ---- communication ----
+
+
+class _Ring:
+    """Passes tensors to the next rank. Both ways are begun at once; waiting orders the stream, and not the host."""
+
+    def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
+        self.group = group
+        self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._next, self._before = (self._global((self.rank + step) % self.ranks) for step in (1, -1))
+
+    def _global(self, rank: int) -> int:
+        return rank if self.group is None else dist.get_global_rank(self.group, rank)
+
+    def owner(self, step: int) -> int:
+        """Returns the rank whose keys are here in a step."""
+        return (self.rank - step) % self.ranks
+
+    def begin(self, sent: Tensor, got: Tensor, what: str) -> "_Passing":
+        name = f"{what} from rank {(self.rank - 1) % self.ranks} to rank {self.rank}"
+        with _named(name):
+            works = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, self._next, self.group),
+                                            dist.P2POp(dist.irecv, got, self._before, self.group)])
+        return _Passing(works, sent, got, name)
+
+
+class _named:
+    """Says in an error which step of a schedule failed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
+        if isinstance(error, RuntimeError):
+            raise RuntimeError(f"passing on {self._name} failed: {error}") from error
+
+
+class _Passing:
+    def __init__(self, works: List[Any], sent: Tensor, got: Tensor, name: str) -> None:
+        self._works, self._sent, self._got = works, sent, got  # kept until the transfer is done
+        self._name = name
+
+    def wait(self) -> Tensor:
+        with _named(self._name):
+            for work in self._works:
+                work.wait()
+        return self._got
+
+
+class _Pair:
+    """Two tensors in one buffer, so that they travel together: K and V, or their gradients."""
+
+    def __init__(self, buffer: Tensor, k: torch.Size, v: torch.Size) -> None:
+        self.buffer, self._shapes = buffer, (k, v)
+        self.k, self.v = buffer[:k.numel()].view(k), buffer[k.numel():].view(v)
+
+    @staticmethod
+    def like(k: Tensor, v: Tensor, dtype: Optional[torch.dtype] = None) -> "_Pair":
+        return _Pair(k.new_empty(k.numel() + v.numel(), dtype=dtype or k.dtype), k.shape, v.shape)
+
+    @staticmethod
+    def of(k: Tensor, v: Tensor) -> "_Pair":
+        pair = _Pair.like(k, v)
+        pair.k.copy_(k)
+        pair.v.copy_(v)
+        return pair
+
+    def at(self, buffer: Tensor) -> "_Pair":
+        return _Pair(buffer, *self._shapes)
+
+
+# ---- the ring ----
+
+
+def _ring_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, ...]:
+    ring, result = _Ring(call.group), _Result(q, v, call)
+    here = _Pair.of(k, v) if ring.ranks > 1 else None
+    spare = _Pair.like(k, v) if ring.ranks > 1 else None
+    for step in range(ring.ranks):
+        passing = None
+        if here is not None and spare is not None and step + 1 < ring.ranks:
+            passing = ring.begin(here.buffer, spare.buffer, f"keys in step {step + 1} of {ring.ranks}")
+        keys, values = (k, v) if here is None else (here.k, here.v)
+        for meeting in ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks):
+            result.add(keys, values, meeting)
+        if passing is not None:
+            passing.wait()
+            here, spare = spare, here
+    return (*result.finish(), q, k, v)
+
+
+def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
+                   call: Call) -> Tuple[Tensor, ...]:
+    """Each step computes the gradients of the keys that are here. They are added to those that arrive from the rank
+    before, and travel on, one step behind the keys. So a chunk's gradients begin at its owner's neighbour, and end at
+    its owner."""
+    ring, sums = _Ring(call.group), _Gradients(d_out, q, out, lse, call)
+    here, spare = _Pair.of(k, v), _Pair.like(k, v)
+    own = _Pair.like(k, v, torch.float32)
+    travelling: Optional[_Passing] = None
+    for step in range(ring.ranks):
+        name = f"keys in step {step + 1} of {ring.ranks} of backward"
+        passing = ring.begin(here.buffer, spare.buffer, name) if step + 1 < ring.ranks else None
+        into = own if step == 0 else _Pair.like(k, v, torch.float32)
+        found = ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks)
+        if not found:
+            into.buffer.zero_()
+        for i, meeting in enumerate(found):
+            sums.add(here.k, here.v, into.k, into.v, meeting, fresh=i == 0)
+        if step > 0:
+            if travelling is not None:
+                into.buffer.add_(travelling.wait())
+            travelling = ring.begin(into.buffer, torch.empty_like(into.buffer), "gradients of " + name)
+        if passing is not None:
+            passing.wait()
+            here, spare = spare, here
+    if travelling is not None:
+        own.buffer.add_(travelling.wait())
+    return (sums.dq(), own.k.to(k.dtype), own.v.to(v.dtype), *(() if sums.d_sinks is None else (sums.d_sinks,)))
+
+
+# ---- all keys at once ----
+
+
+def _all_rows(call: Call, own: Tensor) -> Tuple[int, ...]:
+    return call.lengths if call.lengths is not None else (own.shape[1] * dist.get_world_size(call.group),)
+
+
+def _gathered(k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
+    """Returns K and V of all ranks, in the order of positions."""
+    pair, ranks = _Pair.of(k, v), dist.get_world_size(call.group)
+    buffer = pair.buffer.new_empty(ranks * pair.buffer.numel())
+    with _named(f"all keys to {ranks} ranks"):
+        dist.all_gather_into_tensor(buffer, pair.buffer, group=call.group)
+    pairs = [pair.at(part) for part in buffer.chunk(ranks)]
+    order = order_of(call.layout, ranks, _all_rows(call, k), k.device)
+    return (torch.cat([one.k for one in pairs], call.dim).index_select(call.dim, order),
+            torch.cat([one.v for one in pairs], call.dim).index_select(call.dim, order))
+
+
+def _gather_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, ...]:
+    keys, values = _gathered(k, v, call)
+    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    shape = (q.shape[0], q.shape[2], q.shape[1]) if call.lengths is None else (q.shape[1], q.shape[0])
+    lse = q.new_empty(shape, dtype=torch.float32)
+    for meeting in gather_meetings(q, keys, call, dist.get_rank(call.group), dist.get_world_size(call.group)):
+        part = take(out, call.dim, meeting.queries)
+        _, part_lse = _native.launch(
+            take(q, call.dim, meeting.queries), take(keys, call.dim, meeting.keys),
+            take(values, call.dim, meeting.keys), out=part, return_lse=True, sinks=call.sinks, **call.masks(),
+            **meeting.settings, **call.settings, **call.dropout(meeting.number))
+        put(out, call.dim, meeting.queries, part)
+        if isinstance(meeting.queries, slice):
+            take(lse, lse.dim() - 1, meeting.queries).copy_(part_lse)
+        else:
+            lse.index_copy_(lse.dim() - 1, meeting.queries, part_lse)
+    return out, lse, q, k, v
+
+
+def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
+                     call: Call) -> Tuple[Tensor, ...]:
+    keys, values = _gathered(k, v, call)
+    sums = _Gradients(d_out, q, out, lse, call)
+    dk, dv = (torch.zeros_like(tensor, dtype=torch.float32) for tensor in (keys, values))
+    for meeting in gather_meetings(q, keys, call, dist.get_rank(call.group), dist.get_world_size(call.group)):
+        sums.add(keys, values, dk, dv, meeting._replace(settings={**call.masks(), **meeting.settings}), fresh=False)
+    return (sums.dq(), *_summed(dk, dv, k, v, call), *(() if sums.d_sinks is None else (sums.d_sinks,)))
+
+
+def _summed(dk: Tensor, dv: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
+    """Sums the gradients of all keys over the ranks; each rank gets those of its own keys."""
+    ranks, lengths = dist.get_world_size(call.group), _all_rows(call, k)
+    own = _Pair.like(k, v, torch.float32)
+    parts = []
+    for rank in range(ranks):
+        rows = rows_of(call.layout, rank, ranks, lengths, k.device)
+        parts.append(_Pair.of(dk.index_select(call.dim, rows), dv.index_select(call.dim, rows)).buffer)
+    with _named(f"gradients of all keys to {ranks} ranks"):
+        if dist.get_backend(call.group) == "nccl":
+            dist.reduce_scatter_tensor(own.buffer, torch.cat(parts), group=call.group)
+        else:
+            whole = torch.stack(parts)
+            dist.all_reduce(whole, group=call.group)
+            own.buffer.copy_(whole[dist.get_rank(call.group)])
+    return own.k.to(k.dtype), own.v.to(v.dtype)
+
+
+# ---- heads instead of rows ----
+
+
+def _exchange(parts: Tensor, call: Call) -> Tensor:
+    """parts: [ranks, ...], one for each rank. Returns what the ranks have for this one."""
+    got = torch.empty_like(parts)
+    with _named(f"heads to {dist.get_world_size(call.group)} ranks"):
+        dist.all_to_all_single(got, parts, group=call.group)
+    return got
+
+
+def _to_heads(tensor: Tensor, call: Call) -> Tensor:
+    """Returns some heads of all rows, in the order of positions, from all heads of the own rows."""
+    ranks, dim = dist.get_world_size(call.group), call.dim
+    sent = torch.stack(tensor.chunk(ranks, dim + 1))
+    got = torch.cat(list(_exchange(sent, call)), dim)
+    return got.index_select(dim, order_of(call.layout, ranks, _all_rows(call, tensor), tensor.device))
+
+
+def _to_rows(tensor: Tensor, call: Call, dim: int, head_dim: int) -> Tensor:
+    """The inverse. dim, head_dim: the dimensions of rows and of heads."""
+    ranks = dist.get_world_size(call.group)
+    lengths = call.lengths if call.lengths is not None else (tensor.shape[dim],)
+    sent = torch.stack([tensor.index_select(dim, rows_of(call.layout, rank, ranks, lengths, tensor.device))
+                        for rank in range(ranks)])
+    return torch.cat(list(_exchange(sent, call)), head_dim)
+
+
+def _own_heads(numbers: Optional[Tensor], call: Call) -> Optional[Tensor]:
+    """Returns the own heads' numbers of [Hq] or [B, Hq]."""
+    if numbers is None:
+        return None
+    return numbers.chunk(dist.get_world_size(call.group), -1)[dist.get_rank(call.group)].contiguous()
+
+
+def _ulysses_settings(q: Tensor, call: Call) -> Dict[str, Any]:
+    masks = {**call.masks(), "alibi_slopes": _own_heads(call.alibi_slopes, call), "sinks": _own_heads(call.sinks, call)}
+    packed = {} if call.lengths is None else packed_settings(list(call.lengths), list(call.lengths), q.device)
+    return {**masks, **packed, **call.settings, **call.dropout(dist.get_rank(call.group))}
+
+
+def _ulysses_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, ...]:
+    q, k, v = (_to_heads(tensor, call) for tensor in (q, k, v))
+    out, lse = _native.launch(q, k, v, return_lse=True, **_ulysses_settings(q, call))
+    rows = lse.dim() - 1
+    return (_to_rows(out, call, call.dim, call.dim + 1), _to_rows(lse, call, rows, rows - 1), q, k, v, out, lse)
+
+
+def _ulysses_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
+                      call: Call) -> Tuple[Tensor, ...]:
+    settings = _ulysses_settings(q, call)
+    has_sinks = settings["sinks"] is not None
+    *gradients, = _native.attention_backward(_to_heads(d_out, call), q, k, v, out, lse, dsinks=has_sinks,
+                                             deterministic=call.deterministic, **settings)
+    rows = [_to_rows(gradient, call, call.dim, call.dim + 1) for gradient in gradients[:3]]
+    if not has_sinks:
+        return tuple(rows)
+    assert call.sinks is not None
+    d_sinks = torch.zeros_like(call.sinks, dtype=torch.float32)  # of the own heads; the sum over ranks is whole
+    d_sinks.chunk(dist.get_world_size(call.group))[dist.get_rank(call.group)].copy_(gradients[3])
+    return (*rows, d_sinks)
+
+
+FORWARD = {"ring": _ring_forward, "gather": _gather_forward, "ulysses": _ulysses_forward}
+BACKWARD = {"ring": _ring_backward, "gather": _gather_backward, "ulysses": _ulysses_backward}

@@ -1,0 +1,146 @@
+#pragma once
+#include "lib/elements.cuh"
+#include "merge/params.cuh"
+
+// ---- merging: O and LSE over all keys from those over parts of them ----------------------------------------------
+//
+//     max = max of lse_i    w_i = exp(lse_i - max)    O = sum of w_i O_i / sum of w_i    LSE = max + ln(sum of w_i)
+//
+// A part whose LSE is -infinity saw no key: its O does not count, whatever it holds. The work is loads and stores. A
+// group of lanes has a row, and each lane has four neighbouring columns of it at a time. kAhead parts of kRows rows are
+// loaded before any of them is used. A step with more parts than that goes on from the sums of the step before.
+
+constexpr int power_of_two_below(int most, int at_most)
+{
+    return 2 * most > at_most ? most : power_of_two_below(2 * most, at_most);
+}
+
+constexpr int kQuads = kHeadDim / 4;                                      // groups of four columns
+constexpr int kLanes = power_of_two_below(1, kQuads < 32 ? kQuads : 32);  // of a row
+constexpr int kGroups = kThreads / kLanes;                                // groups of lanes in a block
+constexpr int kBlockRows = kGroups * kRows;
+
+// Where a row is. Rows are counted in the order of LSE: batch, head, row of the sequence.
+struct RowPlace {
+    int64 row;
+    int batch, head, seq;
+
+    RowPlace() = default;
+
+    // first: the block's first row, at place `begin` of the sequence of head `begin_head`, counted over all batches.
+    __device__ __forceinline__ RowPlace(const Params &p, int64 first, int64 begin_head, uint32 begin, int in_block)
+        : row(first + in_block)
+    {
+        const uint32 at = begin + in_block, heads_after = at / uint32(p.seq);
+        const uint32 batch_head = uint32(begin_head) + heads_after;
+        seq = int(at - heads_after * uint32(p.seq));
+        batch = int(batch_head / uint32(p.heads));
+        head = int(batch_head - uint32(batch) * uint32(p.heads));
+    }
+};
+
+// The running sum of a row over its parts, of four columns.
+struct RowSum {
+    float max, sum;
+    float4 o;
+
+    // Adds kAhead parts. An empty one has lse = -infinity.
+    __device__ __forceinline__ void add(const float (&lse)[kAhead], const float4 (&x)[kAhead])
+    {
+        float most = max;
+#pragma unroll
+        for (int i = 0; i < kAhead; i++)
+            most = fmaxf(most, lse[i]);
+        if (most == minus_infinity())
+            return;  // no key so far
+        const float old = expf(max - most);
+        sum *= old;
+        o = float4{o.x * old, o.y * old, o.z * old, o.w * old};
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) {
+            if (lse[i] == minus_infinity())
+                continue;
+            const float weight = expf(lse[i] - most);
+            sum += weight;
+            o.x = fmaf(weight, x[i].x, o.x);
+            o.y = fmaf(weight, x[i].y, o.y);
+            o.z = fmaf(weight, x[i].z, o.z);
+            o.w = fmaf(weight, x[i].w, o.w);
+        }
+        max = most;
+    }
+};
+
+// Writes four columns of O.
+__device__ __forceinline__ void put(char *o, int64 at, const RowSum &row)
+{
+    const float inverse = row.sum == 0.0f ? 0.0f : 1.0f / row.sum;
+    const float4 x{row.o.x * inverse, row.o.y * inverse, row.o.z * inverse, row.o.w * inverse};
+    if constexpr (kFp32)
+        *reinterpret_cast<float4 *>(o + at * 4) = x;
+    else
+        *reinterpret_cast<uint2 *>(o + at * Elem::kBytes) = uint2{Elem::pack(x.x, x.y), Elem::pack(x.z, x.w)};
+}
+
+// Merges this lane's column of the rows at these places, four neighbours. own: rows that exist.
+__device__ __forceinline__ void merge_columns(const Params &p, const RowPlace (&places)[kRows],
+                                              const bool (&own)[kRows], int column, RowSum (&rows)[kRows])
+{
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+        rows[r] = RowSum{minus_infinity(), 0.0f, {0.0f, 0.0f, 0.0f, 0.0f}};
+#pragma unroll 1
+    for (int first = 0; first < p.count; first += kAhead) {
+        float lse[kRows][kAhead];
+        float4 x[kRows][kAhead];
+#pragma unroll
+        for (int r = 0; r < kRows; r++) {
+            const RowPlace &at = places[r];
+            const int64 offset = at.batch * p.part_stride.batch + at.head * p.part_stride.head +
+                                 at.seq * p.part_stride.seq + first * p.part_step + column;
+#pragma unroll
+            for (int i = 0; i < kAhead; i++) {
+                lse[r][i] = minus_infinity();
+                x[r][i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+                if (!own[r] || first + i >= p.count)
+                    continue;
+                lse[r][i] = p.part_lse[(first + i) * p.part_lse_step + at.row];
+                x[r][i] = *reinterpret_cast<const float4 *>(p.parts + offset + i * p.part_step);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; r++)
+            rows[r].add(lse[r], x[r]);
+    }
+}
+
+// The kernel; kThreads threads per block.
+__device__ __forceinline__ void merge(const Params &p)
+{
+    const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
+    const int64 first = int64(blockIdx.x) * kBlockRows, all = int64(p.batch) * p.heads * p.seq;
+    const int64 begin_head = first / p.seq;
+    const uint32 begin = uint32(first - begin_head * p.seq);
+    bool own[kRows];
+    RowPlace places[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+        places[r] = RowPlace(p, first, begin_head, begin, r * kGroups + group);
+        own[r] = places[r].row < all;
+    }
+#pragma unroll 1
+    for (int column = lane * 4; column < kHeadDim; column += kLanes * 4) {
+        RowSum rows[kRows];
+        merge_columns(p, places, own, column, rows);
+#pragma unroll
+        for (int r = 0; r < kRows; r++) {
+            if (!own[r])
+                continue;
+            const RowPlace &at = places[r];
+            put(p.o, at.batch * p.o_stride.batch + at.head * p.o_stride.head + at.seq * p.o_stride.seq + column,
+                rows[r]);
+            if (p.lse != nullptr && column == 0)
+                p.lse[at.row] = rows[r].sum == 0.0f ? minus_infinity() : rows[r].max + logf(rows[r].sum);
+        }
+    }
+}
