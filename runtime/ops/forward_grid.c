@@ -184,8 +184,7 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
     if (fa2i_recipe_has_queries(recipe)) {
         grid.queries_at = (grid.workspace_bytes + FA2I_WORKSPACE_ALIGN_BYTES - 1) / FA2I_WORKSPACE_ALIGN_BYTES *
                           FA2I_WORKSPACE_ALIGN_BYTES;
-        grid.workspace_bytes =
-            grid.queries_at + (size_t)all_rows(problem) * (size_t)problem->head_dim * elem_bytes;
+        grid.workspace_bytes = grid.queries_at + (size_t)all_rows(problem) * (size_t)problem->head_dim * elem_bytes;
     }
     if (recipe->workspace == FA2I_WORKSPACE_COUNTER)
         grid.workspace_bytes = sizeof(uint32_t);
