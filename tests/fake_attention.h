@@ -162,7 +162,7 @@ static inline attention_kernel attention_read_text(const fake_launch *launch)
                     .causal = attention_constant(source, "kCausal = "),
                     .softcap = strstr(source, "kSoftcap = true") != NULL,
                     .window = strstr(source, "kWindow = ") != NULL && strstr(source, "kWindow = Window::kNone") == NULL,
-                    .dtype = strstr(source, "kBf16 = true") != NULL ? FA2_BF16 : FA2_FP16},
+                    .dtype = strstr(source, "\nusing Elem = bf16;") != NULL ? FA2_BF16 : FA2_FP16},
         .pace = attention_pace(source),
         .wrong = strstr(source, "// behave=wrong") != NULL,
         .dies = strstr(source, "// behave=die") != NULL,
