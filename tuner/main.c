@@ -147,7 +147,8 @@ static const fa2i_command commands[] = {
      "                    measured ceilings, and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--with-code] [--db FILE]", "write measurements and winners, without code",
      "Writes the database as JSON lines; \"-\" is standard output. Without --with-code there is\n"
-     "no code in it: import compiles, and tuning verifies it there. It replaces an export of that name when the new one\n"
+     "no code in it: import compiles, and tuning verifies it there. It replaces an export of that name when the new "
+     "one\n"
      "is complete, but no other file.\n\n"
      "  --with-code       also the code of the kernels that calls take, for your other machines; a new file\n"
      "                    is readable by you alone\n" DB_HELP},
