@@ -222,8 +222,6 @@ static double bytes(const fa2_problem *p)
     const double scales = p->kv == FA2_KV_DTYPE ? 0 : 2 * (double)fa2i_scale_bytes(p);
     const double of_query =
         (double)p->head_dim * fa2i_elem_bytes(p->dtype) + fa2i_head_dim_v(p) * (double)fa2i_out_traffic(p);
-    const double of_query =
-        (double)p->head_dim * fa2i_elem_bytes(p->dtype) + fa2i_head_dim_v(p) * (double)fa2i_out_traffic(p);
     return queries * of_query + keys * (fa2i_key_columns(p) * fa2i_key_bytes(p) + scales);
 }
 

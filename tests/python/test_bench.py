@@ -220,7 +220,7 @@ class Command(unittest.TestCase):
         self.assertEqual(command._permitted(args), {"fast sums": ("sums", "fast"), "int8 scores": ("scores", "int8")})
         for field, word in command._permitted(args).values():
             problem = {"heads_q": 8, "seq_q": 64, "head_dim": 64, field: word}
-            self.assertIn(f" {field}={word}", fa2._native.problem_text(problem))
+            self.assertIn(f",{field}={word}", fa2._native.problem_text(problem))
             self.assertEqual(fa2._native.problem_text({**problem, field: 1}), fa2._native.problem_text(problem))
 
     @unittest.skipIf(torch is not None, "PyTorch is installed")
