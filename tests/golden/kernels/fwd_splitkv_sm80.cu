@@ -127,7 +127,7 @@ constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS true  // members of softcap and window
-#define FA2_KV_PARAMS    0  // members of K and V in 8 bits, which are integers (1) or e4m3 numbers (2)
+#define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -150,8 +150,10 @@ constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that a
 constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
-constexpr bool kFp8 = FA2_KV_PARAMS == 2;  // as e4m3 numbers; else as integers
+constexpr bool kFp8 = kKv8 && FA2_KV_PARAMS % 2 == 0;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
+constexpr bool kHalfScales = FA2_KV_PARAMS > 2;  // their scales in memory are fp16; else fp32
+constexpr int kRowScaleBytes = kHalfScales ? 2 : 4;  // of such a scale
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 // The members of all other features: FA2_FEATURES is true if there are any.
@@ -1629,7 +1631,7 @@ __device__ __forceinline__ const char *scale_at(const PageNumbers<Plan> &numbers
     const auto &features = numbers.p.features;
     const uint32 page = min(numbers.own[0][i], features.pages - 1u);
     const int in_page = numbers.key(plan, tile, i) & ((1 << features.page_shift) - 1);
-    return batch_head + (page * stride.batch + in_page * stride.seq) * 4;
+    return batch_head + (page * stride.batch + in_page * stride.seq) * kRowScaleBytes;
 }
 
 // Returns the rows of the tile that is copied next.
@@ -2354,6 +2356,13 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
 
+// Writes the scales of a tile from registers to shared memory, where they pass through registers.
+__device__ __forceinline__ void store_scales(KeyFills &fills, const KeyStream &to, int tile)
+{
+    fills.store_k_scales(k_stage(to.smem, to.team, tile));
+    fills.store_v_scales(v_stage(to.smem, to.team, tile));
+}
+
 template <bool kFull>
 __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
                                         const KeyStream &to, const KeyPlan &plan, Share share, int tile)
@@ -2523,14 +2532,19 @@ struct WarpRows {
     int lane;
 };
 
+// With three stages, scales that pass through registers belong to the tile after the awaited one.
+constexpr int kScalesAhead = kHalfScales && kKStages > 2 ? kKStages - 2 : 0;
+
 // Waits for K of the tile, and for V if they are one stage.
 __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v_smem)
 {
     fills.k.store(k_smem);
-    fills.store_k_scales(k_smem);
+    if constexpr (kScalesAhead == 0)
+        fills.store_k_scales(k_smem);
     if constexpr (kJoint) {
         fills.v.store(v_smem);
-        fills.store_v_scales(v_smem);
+        if constexpr (kScalesAhead == 0)
+            fills.store_v_scales(v_smem);
         fill_wait<kKStages - 2>();
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
@@ -2644,6 +2658,8 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
     else if constexpr (kBiasAhead)
         terms.template load<kMasked>(words, tile);
     const KeyScale scale(queries, tile);
+    if (kScalesAhead > 0 && tile - kScalesAhead * kTeams >= tiles.first)
+        store_scales(fills, to, tile - kScalesAhead * kTeams);
     await_k(fills, k_smem, v_smem);
     const int next = tile - (kKStages > 1 ? kKStages - 1 : 1) * kTeams;
     const bool has_next = next >= tiles.first;
@@ -2762,6 +2778,8 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
 #pragma unroll
         for (int ahead = 1; ahead < kKStages - 1; ahead++) {
             pages.pass();  // to this tile
+            if (kScalesAhead > 0 && (kTeams == 1 || tile >= tiles.first))
+                store_scales(fills, to, tile - (ahead - 1) * kTeams);
             if (tile - ahead * kTeams >= tiles.first) {
                 issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
                 issue_v<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
@@ -2785,6 +2803,8 @@ __device__ __forceinline__ void forward(const Params &p)
     extern __shared__ __align__(128) char shared[];
     if constexpr (kSplit)
         let_next_step_begin();
+    if constexpr (kInt8Scores)
+        await_step_before();  // K is rounded before it is read
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const int lane = threadIdx.x % 32;
     const int team = kTeams > 1 ? threadIdx.x / kTeamThreads : 0;
