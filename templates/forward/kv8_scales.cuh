@@ -57,7 +57,7 @@ __device__ __forceinline__ constexpr int scale_offset(int row)
 __device__ __forceinline__ float scale_in_memory(const char *at)
 {
     if constexpr (kHalfScales)
-        return unpack_fp16(__ldg(reinterpret_cast<const unsigned short *>(at))).x;
+        return fp16::unpack(__ldg(reinterpret_cast<const unsigned short *>(at))).x;
     else
         return __ldg(reinterpret_cast<const float *>(at));
 }

@@ -87,6 +87,6 @@ __device__ __forceinline__ RowRounding row_rounding_to(uint32 most)
     const float x = __uint_as_float(most), scale = x * (1.0f / RowRounding::kMost);
     if constexpr (!kHalfScales)
         return {{scale, x > 0.0f ? RowRounding::kMost / x : 0.0f}};
-    const float rounded = unpack_fp16(half_bits(scale)).x;
+    const float rounded = fp16::unpack(half_bits(scale)).x;
     return {{rounded, rounded > 0.0f ? 1.0f / rounded : 0.0f}};
 }

@@ -34,6 +34,7 @@ static inline void one_load(const fa2i_device *device, fa2i_generator *generator
     must(fa2i_generator_source(generator, text, &source), text);
     must(fa2i_target_for(device->card.arch, true, &target), text);
     must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
+    must_be(kernel.image.data != NULL, kernel.log != NULL ? kernel.log : text);
     must(fa2i_load(device, &kernel, ret_loaded, NULL), text);
     fa2i_kernel_done(&kernel);
     fa2i_free(source);
