@@ -267,11 +267,11 @@ typedef enum fa2_scores {
  *   - Strides of K and V are multiples of 16 elements.
  *   - A scale that is 0 makes the row 0. An infinite or NaN scale of a row makes the queries NaN that see the row, and
  *     may make others NaN that see a key in the same 128 keys. A negative scale is a number like others.
- *   - With fp16, scales of V are at most 1000 in magnitude (int8), or 250 (fp8), and its elements at most 65504. Rows of
- *     V without an element above 2^-9 lose bits.
- *   - append rounds the new rows, which are of the dtype, and writes a scale for each: its largest absolute value / 127,
- *     or / 448 with FP8, rounded to the scales' type. Elements become the nearest number. Keys are rotated first. A NaN
- *     or an infinity in a row makes its scale that, and a scale beyond fp16 is infinite.
+ *   - With fp16, scales of V are at most 1000 in magnitude (int8), or 250 (fp8), and its elements at most 65504. Rows
+ *     of V without an element above 2^-9 lose bits.
+ *   - append rounds the new rows, which are of the dtype, and writes a scale for each: its largest absolute value /
+ *     127, or / 448 with FP8, rounded to the scales' type. Elements become the nearest number. Keys are rotated first.
+ *     A NaN or an infinity in a row makes its scale that, and a scale beyond fp16 is infinite.
  *   - sums and scores have no effect beside it. */
 typedef enum fa2_kv {
     FA2_KV_DTYPE = 0, /* dtype, as Q and O */
@@ -379,12 +379,12 @@ typedef struct fa2_tensor {
     int64_t stride_head;
 } fa2_tensor;
 
-/* The scales of the rows of K or of V in 8 bits, on the device, of the type problem.kv_scales. The scale of the row that belongs to key j of head
- * h in batch b is number b * stride_batch + j * stride_seq + h * stride_head. Batches and rows are those of K: pages and
- * their rows if K is paged, rows of the cache if the problem has cache_rows, batch 0 for packed sequences. Strides count
- * elements and are not negative. A stride of 0 shares scales: with two of them a head has one scale for all rows.
- * With append they are written: then each row has its own, and no other argument shares its bytes. Fastest: stride_seq
- * is 1. */
+/* The scales of the rows of K or of V in 8 bits, on the device, of the type problem.kv_scales. The scale of the row
+ * that belongs to key j of head h in batch b is number b * stride_batch + j * stride_seq + h * stride_head. Batches and
+ * rows are those of K: pages and their rows if K is paged, rows of the cache if the problem has cache_rows, batch 0 for
+ * packed sequences. Strides count elements and are not negative. A stride of 0 shares scales: with two of them a head
+ * has one scale for all rows. With append they are written: then each row has its own, and no other argument shares its
+ * bytes. Fastest: stride_seq is 1. */
 typedef struct fa2_kv_scales {
     const void *data; /* aligned to a scale's bytes */
     int64_t stride_batch;
@@ -621,9 +621,9 @@ typedef enum fa2_log_level {
     FA2_LOG_DEBUG = 4    /* Each problem that is prepared: its kernel, by which rule, after how many microseconds. */
 } fa2_log_level;
 
-/* What the step that rounds K to 8-bit integers (FA2_SCORES_INT8) has lost in a key head, over all sequences. A group of
- * up to 32 keys has one step, so a column that is much larger than the others takes their bits: they become 0. Of normal
- * numbers 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
+/* What the step that rounds K to 8-bit integers (FA2_SCORES_INT8) has lost in a key head, over all sequences. A group
+ * of up to 32 keys has one step, so a column that is much larger than the others takes their bits: they become 0. Of
+ * normal numbers 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
 typedef struct fa2_rounding {
     uint64_t values; /* numbers of K that were rounded, less the mean key */
     uint64_t zeros;  /* how many of them are not 0 and became 0 */
@@ -757,10 +757,10 @@ FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
 FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem, const fa2_backward_args *args,
                                 void *stream);
 
-/* Merges partial results. problem.op is FA2_OP_MERGE. seq_k is their number, heads_kv is heads_q, head_dim is the number
- * of O's columns, dtype is O's, and partial may be 1: O is fp32. Other features are 0. Packed sequences are one batch
- * of seq_q = total_q rows. Results do not depend on the launch, but on the order of the partial results, by a rounding
- * of fp32. */
+/* Merges partial results. problem.op is FA2_OP_MERGE. seq_k is their number, heads_kv is heads_q, head_dim is the
+ * number of O's columns, dtype is O's, and partial may be 1: O is fp32. Other features are 0. Packed sequences are one
+ * batch of seq_q = total_q rows. Results do not depend on the launch, but on the order of the partial results, by a
+ * rounding of fp32. */
 FA2_API fa2_status fa2_merge(fa2_context *context, const fa2_problem *problem, const fa2_merge_args *args,
                              void *stream);
 
