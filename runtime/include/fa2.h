@@ -686,9 +686,10 @@ typedef struct fa2_config {
     void (*log_at)(void *user, fa2_log_level level, const char *message);
     /* A fa2_log_level: lines that matter less are left out. 0: FA2_LOG_INFO. */
     int log_level;
-    /* n > 0: every n-th call whose kernel rounds K waits for the stream, reads what was lost, and calls `rounding` with
-     * it: heads[0 ... problem->heads_kv - 1]. The rules of `log` hold. Calls during stream capture are left out. 0:
-     * never; fa2_read_rounding reads the same. */
+    /* n > 0: the first call whose kernel rounds K, and every n-th such call after it, waits for the stream, reads what
+     * was lost, and calls `rounding` with it: heads[0 ... problem->heads_kv - 1]. The rules of `log` hold. If it cannot
+     * be read, the call fails, although its kernels were launched. Calls during stream capture are left out. 0: never;
+     * fa2_read_rounding reads the same. */
     int rounding_every;
     void (*rounding)(void *user, const fa2_problem *problem, const fa2_rounding *heads);
     void *rounding_user;
@@ -790,7 +791,7 @@ FA2_API fa2_status fa2_read_counters(fa2_context *context, fa2_counters *ret_cou
 
 /* Reads what the last fa2_forward with this problem and these arguments has lost by rounding K. Waits for the stream.
  * Its workspace must be as that call left it. ret_heads: [heads_kv]. FA2_E_UNSUPPORTED: the problem's kernel does not
- * round K. */
+ * round K. FA2_E_CAPTURE: the stream is being captured. */
 FA2_API fa2_status fa2_read_rounding(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
                                      void *stream, fa2_rounding *ret_heads);
 

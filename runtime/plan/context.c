@@ -27,8 +27,8 @@
 #include "runtime/base/sized.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/check_numbers.h"
-#include "runtime/cuda/rounding.h"
 #include "runtime/cuda/launch.h"
+#include "runtime/cuda/rounding.h"
 #include "runtime/cuda/tensor_map.h"
 #include "runtime/plan/capture.h"
 #include "runtime/plan/planner.h"
@@ -469,7 +469,7 @@ static fa2_status read_rounding(const fa2_context *context, const fa2i_ready *re
     return st;
 }
 
-/* After a launch: tells the caller what every n-th call lost. */
+/* After a launch: tells the caller what the first call and every n-th after it lost. */
 static fa2_status tell_rounding(fa2_context *context, const fa2i_ready *ready, const fa2_problem *problem,
                                 const void *args, CUstream stream)
 {
@@ -500,8 +500,13 @@ fa2_status fa2_read_rounding(fa2_context *context, const fa2_problem *problem, c
     fa2_problem problem_copy;
     fa2_forward_args args_copy;
     const void *read = NULL;
+    bool capturing = false;
     if (ret_heads == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_heads is NULL");
+    FA2_TRY(check_usable(context));
+    FA2_TRY(is_capturing(context, stream, &capturing));
+    if (capturing)
+        FA2_TRY(fa2i_fail(FA2_E_CAPTURE, "the stream is being captured: read what rounding lost before or after it"));
     FA2_TRY(fa2i_sized_problem_read(&problem, &problem_copy));
     FA2_TRY(fa2i_sized_read(&fa2i_sized_forward_args, args, &args_copy, &read));
     FA2_TRY(get_ready(context, problem, &ready));

@@ -10,25 +10,26 @@
 // group of lanes has a row, and each lane has four neighbouring columns of it at a time. kAhead parts of kRows rows are
 // loaded before any of them is used. A step with more parts than that goes on from the sums of the step before.
 
-constexpr int power_of_two_below(int most, int at_most)
+// Returns the largest power of two up to at_most, from `power` on.
+constexpr int largest_power_of_two(int power, int at_most)
 {
-    return 2 * most > at_most ? most : power_of_two_below(2 * most, at_most);
+    return 2 * power > at_most ? power : largest_power_of_two(2 * power, at_most);
 }
 
 constexpr int kQuads = kHeadDim / 4;                                      // groups of four columns
-constexpr int kLanes = power_of_two_below(1, kQuads < 32 ? kQuads : 32);  // of a row
+constexpr int kLanes = largest_power_of_two(1, kQuads < 32 ? kQuads : 32);  // of a row
 constexpr int kGroups = kThreads / kLanes;                                // groups of lanes in a block
 constexpr int kBlockRows = kGroups * kRows;
 
 // Where a row is. Rows are counted in the order of LSE: batch, head, row of the sequence.
-struct RowPlace {
+struct RowCoord {
     int64 row;
     int batch, head, seq;
 
-    RowPlace() = default;
+    RowCoord() = default;
 
-    // first: the block's first row, at place `begin` of the sequence of head `begin_head`, counted over all batches.
-    __device__ __forceinline__ RowPlace(const Params &p, int64 first, int64 begin_head, uint32 begin, int in_block)
+    // first: the block's first row, at row `begin` of the sequence of head `begin_head`, counted over all batches.
+    __device__ __forceinline__ RowCoord(const Params &p, int64 first, int64 begin_head, uint32 begin, int in_block)
         : row(first + in_block)
     {
         const uint32 at = begin + in_block, heads_after = at / uint32(p.seq);
@@ -44,14 +45,17 @@ struct RowSum {
     float max, sum;
     float4 o;
 
-    // Adds kAhead parts. An empty one has lse = -infinity.
+    // Adds kAhead parts. An empty one has lse = -infinity. A NaN does not count in the maximum; its weight is NaN.
     __device__ __forceinline__ void add(const float (&lse)[kAhead], const float4 (&x)[kAhead])
     {
         float most = max;
+        bool is_empty = max == minus_infinity();
 #pragma unroll
-        for (int i = 0; i < kAhead; i++)
+        for (int i = 0; i < kAhead; i++) {
             most = fmaxf(most, lse[i]);
-        if (most == minus_infinity())
+            is_empty = is_empty && lse[i] == minus_infinity();
+        }
+        if (is_empty)
             return;  // no key so far
         const float old = expf(max - most);
         sum *= old;
@@ -82,9 +86,9 @@ __device__ __forceinline__ void put(char *o, int64 at, const RowSum &row)
         *reinterpret_cast<uint2 *>(o + at * Elem::kBytes) = uint2{Elem::pack(x.x, x.y), Elem::pack(x.z, x.w)};
 }
 
-// Merges this lane's column of the rows at these places, four neighbours. own: rows that exist.
-__device__ __forceinline__ void merge_columns(const Params &p, const RowPlace (&places)[kRows],
-                                              const bool (&own)[kRows], int column, RowSum (&rows)[kRows])
+// Merges this lane's column of the rows at these coords, four neighbours. exists: of each row, whether there is one.
+__device__ __forceinline__ void merge_columns(const Params &p, const RowCoord (&coords)[kRows],
+                                              const bool (&exists)[kRows], int column, RowSum (&rows)[kRows])
 {
 #pragma unroll
     for (int r = 0; r < kRows; r++)
@@ -95,14 +99,14 @@ __device__ __forceinline__ void merge_columns(const Params &p, const RowPlace (&
         float4 x[kRows][kAhead];
 #pragma unroll
         for (int r = 0; r < kRows; r++) {
-            const RowPlace &at = places[r];
+            const RowCoord &at = coords[r];
             const int64 offset = at.batch * p.part_stride.batch + at.head * p.part_stride.head +
                                  at.seq * p.part_stride.seq + first * p.part_step + column;
 #pragma unroll
             for (int i = 0; i < kAhead; i++) {
                 lse[r][i] = minus_infinity();
                 x[r][i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-                if (!own[r] || first + i >= p.count)
+                if (!exists[r] || first + i >= p.count)
                     continue;
                 lse[r][i] = p.part_lse[(first + i) * p.part_lse_step + at.row];
                 x[r][i] = *reinterpret_cast<const float4 *>(p.parts + offset + i * p.part_step);
@@ -121,22 +125,22 @@ __device__ __forceinline__ void merge(const Params &p)
     const int64 first = int64(blockIdx.x) * kBlockRows, all = int64(p.batch) * p.heads * p.seq;
     const int64 begin_head = first / p.seq;
     const uint32 begin = uint32(first - begin_head * p.seq);
-    bool own[kRows];
-    RowPlace places[kRows];
+    bool exists[kRows];
+    RowCoord coords[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
-        places[r] = RowPlace(p, first, begin_head, begin, r * kGroups + group);
-        own[r] = places[r].row < all;
+        coords[r] = RowCoord(p, first, begin_head, begin, r * kGroups + group);
+        exists[r] = coords[r].row < all;
     }
 #pragma unroll 1
     for (int column = lane * 4; column < kHeadDim; column += kLanes * 4) {
         RowSum rows[kRows];
-        merge_columns(p, places, own, column, rows);
+        merge_columns(p, coords, exists, column, rows);
 #pragma unroll
         for (int r = 0; r < kRows; r++) {
-            if (!own[r])
+            if (!exists[r])
                 continue;
-            const RowPlace &at = places[r];
+            const RowCoord &at = coords[r];
             put(p.o, at.batch * p.o_stride.batch + at.head * p.o_stride.head + at.seq * p.o_stride.seq + column,
                 rows[r]);
             if (p.lse != nullptr && column == 0)

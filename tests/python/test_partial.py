@@ -93,11 +93,17 @@ class Partial(unittest.TestCase):
 
     def test_refusals_of_merge(self):
         parts, lse = ExchangeTensor((2, *self.q.shape), "fp32"), ExchangeTensor((2, 2, 4, 17), "fp32")
+        rows = ExchangeTensor(self.q.shape, "fp32").strides[:3]
         for text, arguments, given in (
                 ("must be float32 .N, B, S, H, D.", (self.q, lse), {}),
                 ("parts_lse has heads 17 and parts has 4", (parts, ExchangeTensor((2, 2, 17, 4), "fp32")), {}),
                 ("parts_lse has partial results 1 and parts has 2", (parts, ExchangeTensor((1, 2, 4, 17), "fp32")), {}),
                 ("must be float16, bfloat16 or float32", (parts, lse), {"dtype": "int8"}),
+                ("must be float16, bfloat16 or float32", (parts, lse), {"dtype": "notfloat16"}),
+                ("out is float32 and dtype float16; give one of them", (parts, lse),
+                 {"out": ExchangeTensor(self.q.shape, "fp32"), "dtype": "float16"}),
+                ("with a contiguous last dimension", (parts, lse),
+                 {"out": ExchangeTensor(self.q.shape, "fp32", strides=(*rows, 0))}),
                 ("out has 5 dimensions; it must have 4", (parts, lse), {"out": parts}),
                 ("o shares memory with parts", (parts, lse),
                  {"out": ExchangeTensor(self.q.shape, "fp32", parts.device, parts.memory)})):

@@ -256,6 +256,14 @@ static void test_exact(void)
     CHECK_EQ(fa2_read_rounding(context, &problem, &args, NULL, NULL), FA2_E_INVALID);
     CHECK_EQ(fa2_read_rounding(context, &problem, &args, NULL, &lost), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "does not round K");
+    CUstream stream = NULL;
+    CUgraph graph = NULL;
+    must_be(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS, "a stream");
+    must_be(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS, "capture");
+    CHECK_EQ(fa2_read_rounding(context, &problem, &args, stream, &lost), FA2_E_CAPTURE);
+    CHECK_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS); /* the capture goes on */
+    (void)cuGraphDestroy(graph);
+    (void)cuStreamDestroy(stream);
     fa2_context_destroy(context);
 }
 

@@ -254,7 +254,7 @@ done:
 
 /* ---- errors of precisions ---- */
 
-/* Returns the error of a kernel's O, or -1 if the kernel cannot be run. */
+/* Stores the error of a kernel's O. Leaves it if the kernel cannot be run. */
 static fa2_status find_error(work *w, size_t i, const fa2i_expected *expected, void *output, double *ret_relative)
 {
     uint32_t overwritten = 0;

@@ -75,6 +75,14 @@ static bool is_empty(const fa2i_case *c, const fa2i_place *place)
     return c->pattern == FA2I_PATTERN_EMPTY && (number % 7 == 2 || (number + part) % 4 == 1);
 }
 
+/* Says whether a row's partial result is that of a query with a NaN. All others of the row are empty. */
+static bool is_nan(const fa2i_case *c, const fa2i_place *place)
+{
+    const int32_t batch = place->batch % c->problem.batch, part = place->batch / c->problem.batch;
+    const int32_t number = place->row + 3 * place->head + 5 * batch;
+    return c->pattern == FA2I_PATTERN_EMPTY && number % 14 == 9 && part == number % c->problem.seq_k;
+}
+
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
@@ -86,7 +94,7 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
         int32_t column;
         const fa2i_place place = fa2i_extent_place(&e, layout, (int64_t)i, &column);
         if (operand == PART_LSE)
-            numbers[i] = is_empty(c, &place) ? -INFINITY : c->q_magnitude * numbers[i];
+            numbers[i] = is_nan(c, &place) ? NAN : is_empty(c, &place) ? -INFINITY : c->q_magnitude * numbers[i];
         else if (column >= e.width || is_empty(c, &place))
             memcpy(&numbers[i], &poison, sizeof poison);
     }
@@ -106,15 +114,21 @@ static double element(const fa2i_case *c, const fa2i_inputs *inputs, int operand
     return (double)numbers[(size_t)at % inputs->period[operand]];
 }
 
-/* Computes a row of O. Returns its LSE. */
+/* Computes a row of O. Returns its LSE. Both are NaN if some LSE is. */
 static double merge_row(const fa2i_case *c, const fa2i_inputs *inputs, const fa2i_place *place, int width, double *o)
 {
     const int32_t count = c->problem.seq_k;
     double most = -INFINITY, sum = 0;
-    for (int32_t i = 0; i < count; i++)
-        most = fmax(most, element(c, inputs, PART_LSE, place, i, 0));
+    bool has_nan = false;
+    for (int32_t i = 0; i < count; i++) {
+        const double lse = element(c, inputs, PART_LSE, place, i, 0);
+        most = fmax(most, lse);
+        has_nan |= isnan(lse) != 0;
+    }
     for (int d = 0; d < width; d++)
-        o[d] = 0;
+        o[d] = has_nan ? NAN : 0;
+    if (has_nan)
+        return NAN;
     for (int32_t i = 0; i < count && !isinf(most); i++) {
         const double lse = element(c, inputs, PART_LSE, place, i, 0), weight = isinf(lse) ? 0 : exp(lse - most);
         sum += weight;
@@ -154,7 +168,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     o->bound = bound_of(&c->problem);
     for (size_t i = 0; i < o->row_count; i++) {
         const double row_lse = merge_row(c, inputs, &o->places[i], o->width, o->values + i * (size_t)o->width);
-        o->exact[i] = isinf(row_lse) != 0;
+        o->exact[i] = !isfinite(row_lse);
         if (lse == NULL)
             continue;
         lse->values[i] = row_lse;

@@ -56,10 +56,11 @@ static void warn_of_rounding(void *user, const fa2_problem *problem, const fa2_r
         return;
     PyGILState_STATE state = PyGILState_Ensure();
     if (!context->warned_of_rounding &&
-        PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
-                         "scores=\"int8\" made 0 of %d %% of the numbers of k in head %d, beside its largest ones; "
-                         "without it scores are exact",
-                         (int)(100 * most->zeros / most->values), (int)worst) < 0)
+        PyErr_WarnFormat(
+            PyExc_RuntimeWarning, 1,
+            "scores=\"int8\" rounded %d %% of the numbers of k in head %d to 0, because others are much larger; "
+            "leave scores out for exact products",
+            (int)(100 * most->zeros / most->values), (int)worst) < 0)
         PyErr_WriteUnraisable(NULL);
     context->warned_of_rounding = true;
     PyGILState_Release(state);

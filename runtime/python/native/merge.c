@@ -13,7 +13,7 @@ static const fa2py_signature signature = {"merge", ARGS, 2, 2, words, ARGS, 0, i
 
 static const dl_dtype fp32 = {DL_FLOAT, 32, 1};
 
-/* Stores the element type of O: by a word, or by an object whose text ends with one, as torch.float16's does. */
+/* Stores the element type of O: by a word, or by an object whose text ends with "." and one, as torch.float16's does. */
 static bool parse_dtype(PyObject *value, dl_dtype *ret_dtype)
 {
     static const struct {
@@ -24,8 +24,9 @@ static bool parse_dtype(PyObject *value, dl_dtype *ret_dtype)
     *ret_dtype = fp32;
     bool found = value == NULL || value == Py_None;
     for (size_t i = 0; text != NULL && !found && i < sizeof known / sizeof *known; i++) {
-        PyObject *end = PyUnicode_FromString(known[i].word);
-        found = end != NULL && PyUnicode_Tailmatch(text, end, 0, PY_SSIZE_T_MAX, 1) == 1;
+        PyObject *end = PyUnicode_FromFormat(".%s", known[i].word);
+        found = end != NULL && (PyUnicode_CompareWithASCIIString(text, known[i].word) == 0 ||
+                                PyUnicode_Tailmatch(text, end, 0, PY_SSIZE_T_MAX, 1) == 1);
         *ret_dtype = found ? known[i].dtype : fp32;
         Py_XDECREF(end);
     }
@@ -120,10 +121,22 @@ static bool open_output(PyObject *given, const char *name, dl_dtype dtype, int r
     return ok && fa2py_check_writable(operand);
 }
 
+/* Raises ValueError if O and its type are both given and differ. */
+static bool check_out_dtype(PyObject *const *values, dl_dtype dtype, const dl_tensor *out)
+{
+    const bool is_asked = values[ARG_DTYPE] != NULL && values[ARG_DTYPE] != Py_None;
+    if (!is_asked || memcmp(&out->dtype, &dtype, sizeof dtype) == 0)
+        return true;
+    PyErr_Format(PyExc_ValueError, "out is %s and dtype %S; give one of them", fa2py_dtype_word(out->dtype),
+                 values[ARG_DTYPE]);
+    return false;
+}
+
 static bool open_outputs(PyObject *const *values, dl_dtype dtype, void *stream, fa2py_operand *o)
 {
     const int64_t *rows = o[PARTS].view.tensor.shape, lse_shape[] = {rows[1], rows[3], rows[2]};
     return open_output(values[ARG_OUT], "out", dtype, RANK, rows + 1, stream, &o[PARTS], &o[OUT]) &&
+           check_out_dtype(values, dtype, &o[OUT].view.tensor) &&
            open_output(values[ARG_LSE], "lse", fp32, 3, lse_shape, stream, &o[PARTS], &o[LSE]) &&
            check_floats(&o[LSE], 3, 3, "[B, H, S], contiguous");
 }
@@ -136,7 +149,7 @@ static bool make_problem(const fa2py_operand *o, fa2_problem *problem)
     const bool is_half =
         out->dtype.bits == 16 && out->dtype.lanes == 1 && (out->dtype.code == DL_FLOAT || out->dtype.code == DL_BFLOAT);
     const bool is_fp32 = memcmp(&out->dtype, &fp32, sizeof fp32) == 0;
-    if ((!is_half && !is_fp32) || stride_of(out, DIM) > 1) {
+    if ((!is_half && !is_fp32) || (out->shape[DIM] > 1 && stride_of(out, DIM) != 1)) {
         PyErr_Format(PyExc_ValueError,
                      "out is %s; it must be float16, bfloat16 or float32, with a contiguous last dimension",
                      fa2py_dtype_word(out->dtype));
