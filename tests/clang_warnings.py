@@ -17,7 +17,10 @@ def warnings_of(entry):
     """Returns what clang says of one file."""
     arguments = shlex.split(entry["command"])
     at = arguments.index("-o")
-    command = ["clang", *arguments[1:at], *arguments[at + 2:], "-fsyntax-only"]
+    # clang does not know gcc's options of link-time optimisation
+    known = [argument for argument in (*arguments[1:at], *arguments[at + 2:])
+             if argument not in ("-flto=auto", "-fno-fat-lto-objects")]
+    command = ["clang", *known, "-fsyntax-only"]
     run = subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True, check=False)
     return run.stderr or ("" if run.returncode == 0 else f"{entry['file']}: status {run.returncode}\n")
 
