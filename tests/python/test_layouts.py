@@ -45,6 +45,26 @@ class Layouts(unittest.TestCase):
                         for window in WINDOWS:
                             self.check(layout, ranks, rows, causal, window)
 
+    def test_striped_distances(self):
+        """Between striped rows of causal attention, distances are those of a call, times the ranks, and a constant."""
+        for ranks in (2, 3, 4):
+            for window in (None, (0, 0), (3, -1), (7, 0)):
+                for rank in range(ranks):
+                    for owner in range(ranks):
+                        found = _layouts.meetings("striped", rank, owner, ranks, 8, 8, True, window, by_pieces=True)
+                        for one in found:
+                            to_last = one.keys.stop - one.queries.stop
+                            for i, j in pairs_of(one, 8):
+                                self.assertGreaterEqual(i + to_last - j, 0)
+                                self.assertEqual(rank + ranks * i - (owner + ranks * j),
+                                                 ranks * (i + to_last - j) + (rank - owner) % ranks)
+
+    def test_lengths(self):
+        with self.assertRaisesRegex(ValueError, "^the sequence has 6 rows; layout 'zigzag' on 2 ranks .* pad it to 8$"):
+            _layouts.places("zigzag", 0, 2, [6])
+        with self.assertRaisesRegex(ValueError, "^sequence 1 has 6 rows"):
+            _layouts.places("zigzag", 0, 2, [4, 6])
+
     def test_few_calls(self):
         """Without a window a step is one call, and steps of a zigzag ring are equal."""
         for ranks in (2, 4):

@@ -50,10 +50,10 @@ def pieces(layout: str, rank: int, ranks: int, rows: int) -> List[Piece]:
 
 
 def places(layout: str, rank: int, ranks: int, lengths: Sequence[int]) -> List[range]:
-    """Returns the positions of a rank's rows in packed sequences, as ranges in their order."""
+    """Returns the positions of a rank's rows in one sequence or in packed ones, as ranges in their order."""
     found, begin = [], 0
     for number, length in enumerate(lengths):
-        check_length(length, layout, ranks, f"sequence {number}")
+        check_length(length, layout, ranks, f"sequence {number}" if len(lengths) > 1 else "the sequence")
         for piece in pieces(layout, rank, ranks, length // ranks):
             first, count = begin + piece.start, piece.rows.stop - piece.rows.start
             found.append(range(first, first + count * piece.stride, piece.stride))

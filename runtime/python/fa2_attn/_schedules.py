@@ -69,7 +69,7 @@ def measure(group: Optional[dist.ProcessGroup], device: torch.device) -> Link:
     return Link(latency, (_LARGE - _SMALL) / more)
 
 
-def _passes_us(work: Work, link: Link, computing: float, kernel_us: float, moved: float, steps: int) -> float:
+def _passes_us(link: Link, computing: float, kernel_us: float, moved: float, steps: int) -> float:
     """Returns us of a ring: in each step the longer of computing and of passing on; nothing is passed on in the last."""
     step = computing / steps + kernel_us
     return step + (steps - 1) * max(step, link.us(moved))
@@ -83,9 +83,9 @@ def estimate(schedule: str, work: Work, link: Link) -> float:
     mean_us = work.flop / ranks / work.flop_per_us
     computing = mean_us * uneven
     if schedule == "ring":
-        us = _passes_us(work, link, computing, _LAUNCH_US, work.keys, ranks)
+        us = _passes_us(link, computing, _LAUNCH_US, work.keys, ranks)
         if work.backward:  # keys, and their gradients in fp32
-            us += _passes_us(work, link, 2.5 * computing, 2 * _LAUNCH_US, 3 * work.keys, ranks)
+            us += _passes_us(link, 2.5 * computing, 2 * _LAUNCH_US, 3 * work.keys, ranks)
         return us
     if schedule == "gather":
         us = computing + 2 * _LAUNCH_US + link.us((ranks - 1) * work.keys)

@@ -11,6 +11,10 @@ from . import _layouts
 
 # ---- rows of layouts ----
 
+# How many are kept: tensors with a number for each own row (a ring asks for one of each rank), and with one for each
+# row of all ranks. They are made outside torch.inference_mode(), because autograd cannot save those that are made within.
+_OWN_ROWS, _ALL_ROWS = 64, 16
+
 
 def lengths_of(cu_seqlens: Any) -> List[int]:
     bounds = cu_seqlens.tolist() if isinstance(cu_seqlens, Tensor) else list(cu_seqlens)
@@ -20,14 +24,16 @@ def lengths_of(cu_seqlens: Any) -> List[int]:
     return lengths
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=_OWN_ROWS)
+@torch.inference_mode(False)
 def rows_of(layout: str, rank: int, ranks: int, lengths: Tuple[int, ...], device: Any) -> Tensor:
     """Returns the rows of a rank among those of all sequences."""
     return torch.cat([torch.arange(place.start, place.stop, place.step)
                       for place in _layouts.places(layout, rank, ranks, lengths)]).to(device)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=_ALL_ROWS)
+@torch.inference_mode(False)
 def order_of(layout: str, ranks: int, lengths: Tuple[int, ...], device: Any) -> Tensor:
     """Returns where each row of the sequences is if the ranks' rows are one after the other."""
     return torch.cat([rows_of(layout, rank, ranks, lengths, device) for rank in range(ranks)]).argsort()
@@ -134,7 +140,8 @@ def packed_settings(queries: List[int], keys: List[int], device: Any) -> Dict[st
     return {"cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k, "max_seqlen_q": max_q, "max_seqlen_k": max_k}
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=_OWN_ROWS)
+@torch.inference_mode(False)
 def _packed_meeting(layout: str, rank: int, owner: int, ranks: int, lengths: Tuple[int, ...], causal: bool,
                     device: Any) -> Optional[Tuple[Which, Which, Dict[str, Any]]]:
     """Returns rows and settings of the one call of packed sequences. Without windows no sequence needs more."""
@@ -171,20 +178,23 @@ def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks
 def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: Tensor) -> Meeting:
     """Returns a call with ALiBi by the positions of the whole sequence.
 
-    Among rows of one piece, distances are those of their numbers, times the piece's stride. Otherwise all keys that a
-    query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number of the query's row, by
-    which all its scores and its LSE are lower.
+    Among rows of one piece, distances are those of their numbers, times the piece's stride. Between striped pieces they
+    are so, too, and greater by one number less than the stride: it lowers all scores and the LSE alike. Otherwise all
+    keys that a query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number of the
+    query's row, by which all its scores and its LSE are lower.
     """
     settings: Dict[str, Any] = {"causal": one.causal, "window": one.window}
     slopes, rank, ranks = call.alibi_slopes, dist.get_rank(call.group), dist.get_world_size(call.group)
     assert slopes is not None
-    if one.own:
+    of_heads = slopes.reshape(-1, slopes.shape[-1], 1).float()
+    if one.own or call.layout == "striped":
         settings["alibi_slopes"] = slopes * float(ranks) if call.layout == "striped" else slopes
-        return Meeting(one.queries, one.keys, settings, True, number)
+        # Attention is causal, so the call's last query has the distance 0 to its last key: 0 to ranks - 1 in truth.
+        return Meeting(one.queries, one.keys, settings, one.own, number,
+                       None if one.own else of_heads * float((rank - owner) % ranks))
     lengths = (q.shape[1] * ranks,)
     queries = rows_of(call.layout, rank, ranks, lengths, q.device)[one.queries]
     keys = rows_of(call.layout, owner, ranks, lengths, q.device)[one.keys]
-    of_heads = slopes.reshape(-1, slopes.shape[-1], 1).float()
     is_before = call.causal or _starts_before(call.layout, owner, rank, ranks, q.shape[1], one)
     near = keys[-1] if is_before else keys[0]  # the key that is nearest to all queries
     settings["bias"] = (-of_heads * (near - keys).abs())[:, :, None]
@@ -218,7 +228,8 @@ def gather_meetings(q: Tensor, k: Tensor, call: Call, rank: int, ranks: int) -> 
             for i, piece in enumerate(_layouts.pieces(call.layout, rank, ranks, q.shape[1]))]
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=_ALL_ROWS)
+@torch.inference_mode(False)
 def _packed_pieces(layout: str, rank: int, ranks: int, lengths: Tuple[int, ...],
                    device: Any) -> List[Tuple[Which, Which, Dict[str, Any]]]:
     made = []

@@ -15,10 +15,14 @@ from ._shares import (Call, Meeting, Which, gather_meetings, is_whole, order_of,
 
 class _Lse:
     """The LSE of the own rows. A call on some of them has a contiguous copy, which is kept until other rows are asked
-    for: later steps of a zigzag ring have the same rows."""
+    for: later steps of a zigzag ring have the same rows.
 
-    def __init__(self, lse: Tensor) -> None:
-        self._whole = lse
+    written: the calls write into it, so the copy is written back. Backward only reads, and autograd forbids it to write
+    into a saved tensor.
+    """
+
+    def __init__(self, lse: Tensor, written: bool = True) -> None:
+        self._whole, self._written = lse, written
         self._part: Optional[Tensor] = None
         self._which: Optional[Which] = None
 
@@ -33,7 +37,7 @@ class _Lse:
         return self._part
 
     def finish(self) -> Tensor:
-        if self._part is not None and self._which is not None:
+        if self._written and self._part is not None and self._which is not None:
             dim = self._whole.dim() - 1
             if isinstance(self._which, slice):
                 take(self._whole, dim, self._which).copy_(self._part)
@@ -76,7 +80,7 @@ class _Result:
                                   **settings)
         put(self._out, dim, meeting.queries, out)
         if meeting.lowered is not None:
-            # What was added is exact where it counts: rows far away add nothing, and near ones are lowered by little.
+            # The difference is exact where it counts: a row that is lowered by much gets nothing from these keys.
             lse.copy_(torch.where(lse == -torch.inf, merged - meeting.lowered, lse + (merged - before)))
 
     def finish(self) -> Tuple[Tensor, Tensor]:
@@ -90,7 +94,8 @@ class _Gradients:
     """dQ in float32 and dSinks, to which calls add. dK and dV are given to each call."""
 
     def __init__(self, d_out: Tensor, q: Tensor, out: Tensor, lse: Tensor, call: Call) -> None:
-        self._d_out, self._q, self._out, self._lse, self._call = d_out, q, out, _Lse(lse), call
+        self._d_out, self._q, self._out, self._call = d_out, q, out, call
+        self._lse = _Lse(lse, written=False)
         self._dq: Optional[Tensor] = None
         self.d_sinks: Optional[Tensor] = None
 

@@ -11,7 +11,7 @@ So the error is about that of one call. With 'ulysses' heads are exchanged for r
 
 import functools
 import weakref
-from typing import Any, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
 from ._frameworks import need
 
@@ -48,7 +48,6 @@ def positions(length: Optional[int] = None, *, layout: str = "zigzag", group: Op
     if cu_seqlens is not None:
         lengths = lengths_of(cu_seqlens)
     elif length is not None:
-        _layouts.check_length(length, layout, ranks)
         lengths = [length]
     else:
         raise ValueError("give the length of the sequence, or cu_seqlens")
@@ -64,8 +63,6 @@ def shard(tensor: Tensor, dim: Optional[int] = None, *, layout: str = "zigzag",
     """Returns this rank's rows of a tensor that every rank has whole. dim: the sequence, 1, or 0 with cu_seqlens."""
     dim = _dim_of(dim, cu_seqlens)
     lengths = lengths_of(cu_seqlens) if cu_seqlens is not None else [tensor.shape[dim]]
-    if cu_seqlens is None:
-        _layouts.check_length(lengths[0], layout, dist.get_world_size(group))
     rows = rows_of(layout, dist.get_rank(group), dist.get_world_size(group), tuple(lengths), tensor.device)
     return tensor.index_select(dim, rows)
 
@@ -84,6 +81,8 @@ def _place(group: Optional[dist.ProcessGroup], rank: Optional[int], ranks: Optio
     if (rank is None) != (ranks is None):
         raise ValueError("give both rank and ranks, or neither")
     if rank is not None and ranks is not None:
+        if not 0 <= rank < ranks:
+            raise ValueError(f"rank is {rank} of {ranks} ranks; it must be at least 0 and less than {ranks}")
         return rank, ranks
     return dist.get_rank(group), dist.get_world_size(group)
 
@@ -106,6 +105,8 @@ def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[st
     if call.alibi_slopes is not None and schedule == "ring" and (
             call.lengths is not None or (call.layout == "striped" and not call.causal)):
         return "ALiBi needs keys on one side of each query; packed sequences and striped rows without causal have both"
+    if call.alibi_slopes is not None and schedule == "ring" and q.shape[call.dim] != k.shape[call.dim]:
+        return "ALiBi needs as many rows of q as of k on each rank"
     if call.alibi_slopes is not None and schedule == "gather" and not call.causal:
         return "ALiBi without a causal mask needs queries that end at the last key"
     if schedule == "ring" and call.window is not None and call.lengths is not None:
@@ -171,7 +172,10 @@ def _check_positions(given: Tensor, rows: int, call: Call) -> None:
 
 def _flop_per_us(q: Tensor, k: Tensor, v: Tensor, call: Call) -> float:
     """Returns the rate of fa2's kernels by its estimate for the own rows and the own keys."""
-    settings: Dict[str, Any] = {} if call.lengths is None else packed_settings([q.shape[0]], [k.shape[0]], q.device)
+    settings: Dict[str, Any] = {}
+    if call.lengths is not None:
+        rows = [length // dist.get_world_size(call.group) for length in call.lengths]
+        settings = packed_settings(rows, rows, q.device)
     problem = _native.problem(q, k, v, causal=call.causal, **settings)
     context = call.settings.get("context") or _native.default_context(q.device.index or 0)
     us = context.explain(problem)["estimate_us"]
@@ -241,7 +245,7 @@ def _knowledge(q: Tensor, call: Call) -> _schedules.Knowledge:
 # ---- the ranks agree ----
 
 
-def _describe(q: Any, k: Any, v: Any, call: Call) -> str:
+def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> str:
     def of(tensor: Any) -> str:
         if not isinstance(tensor, Tensor):
             return type(tensor).__name__
@@ -249,7 +253,8 @@ def _describe(q: Any, k: Any, v: Any, call: Call) -> str:
 
     named = {**call.settings, "alibi_slopes": call.alibi_slopes, "window": call.window, "lengths": call.lengths}
     return (f"q {of(q)}, k {of(k)}, v {of(v)}, layout {call.layout!r}, schedule {call.schedule!r}, causal {call.causal}, "
-            f"sinks {of(call.sinks)}, dropout_p {call.dropout_p}, deterministic {call.deterministic}, " + ", ".join(
+            f"gradient {backward}, sinks {of(call.sinks)}, dropout_p {call.dropout_p}, "
+            f"deterministic {call.deterministic}, " + ", ".join(
                 f"{name} {of(value) if isinstance(value, Tensor) else value}"
                 for name, value in sorted(named.items()) if name != "context"))
 
@@ -259,30 +264,57 @@ _KINDS = 4096  # of calls, that are remembered of a group
 _agreed: Any = weakref.WeakKeyDictionary()  # of each group, what its ranks agree on
 
 
-def _agree(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor]) -> str:
-    """Raises one error on every rank if the ranks' calls differ, or if one is wrong. Asks the others once for each kind
-    of call. Returns the kind."""
-    mine = _describe(q, k, v, call)
-    known: Set[str] = _of_group(_agreed, call.group, set)
-    if mine in known and given is None:
-        return mine
+def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Optional[Tensor], backward: bool,
+           make: Callable[[], Call]) -> Tuple[Call, str]:
+    """Returns the call that `make` makes, and its kind.
+
+    Raises one error on every rank if the ranks' calls differ, or if one is wrong. Asks the others once for each kind of
+    call.
+    """
+    known: Set[str] = _of_group(_agreed, group, set)
+    mine: Optional[str] = None
     wrong: Optional[Exception] = None
     try:
+        call = make()
+        mine = _describe(q, k, v, call, backward)
+        if mine in known and given is None:
+            return call, mine
         _check(q, k, v, call, given)
-    except (ValueError, NotImplementedError) as error:
-        wrong = error
-    theirs: List[Any] = [None] * dist.get_world_size(call.group)
-    dist.all_gather_object(theirs, (mine, wrong), group=call.group)
+    except Exception as error:
+        wrong = error  # the other ranks wait, whatever it is
+    _raise_common(mine, wrong, group)
+    assert mine is not None
+    if len(known) >= _KINDS:
+        known.clear()  # on all ranks at the same call
+    known.add(mine)
+    return call, mine
+
+
+def _raise_common(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup]) -> None:
+    """Tells the other ranks this one's description and error. Raises the same error on all, if any has one.
+
+    Where a rank has no description, its error comes first: nothing can be compared. Otherwise a difference does,
+    because it says more than an error that follows from it.
+    """
+    theirs: List[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(theirs, (mine, None if wrong is None else _portable(wrong)), group=group)
+    for other, complaint in theirs:
+        if other is None:
+            raise complaint from wrong
     for rank, (other, _) in enumerate(theirs):
         if other != theirs[0][0]:
             raise ValueError(f"the ranks' calls differ: rank 0 has {theirs[0][0]}; rank {rank} has {other}")
     for _, complaint in theirs:
         if complaint is not None:
-            raise complaint
-    if len(known) >= _KINDS:
-        known.clear()  # on all ranks at the same call
-    known.add(mine)
-    return mine
+            raise complaint from wrong
+
+
+def _portable(error: Exception) -> Exception:
+    """Returns an error that every rank can unpickle."""
+    for kind in (ValueError, TypeError, NotImplementedError):
+        if type(error) is kind:
+            return kind(str(error))
+    return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 # ---- autograd ----
@@ -323,6 +355,8 @@ def _make_call(group: Optional[dist.ProcessGroup], layout: str, schedule: str, c
                deterministic: Optional[bool], context: Any) -> Call:
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
+    if _wants_gradient(alibi_slopes):
+        raise NotImplementedError("alibi_slopes requires a gradient, and fa2 has none for it: detach it")
     pair = (-1, -1) if window is None else _native.window(window)
     if causal:
         pair = (pair[0], -1)
@@ -351,10 +385,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     schedule: 'ring' passes K and V from rank to rank; the next step's travel while a step computes. 'gather' gives
     every rank all of them first, which takes P times their memory. 'ulysses' gives every rank some heads of all rows; Hq
     and Hkv are multiples of P. 'auto' takes the fastest by a model of the link and the kernels, which tune() corrects;
-    explain() says which and why. The first call of a kind measures the link if its group was not measured.
+    explain() says which and why. The first call of a group that leaves 'auto' a choice measures the link.
     window: masks are exactly those of one GPU. With packed sequences by 'gather' (causal) and 'ulysses' only.
-    alibi_slopes: distances are those of one GPU. By 'ring' without packed sequences (striped: causal), by 'gather'
-    causal, by 'ulysses' always.
+    alibi_slopes: distances are those of one GPU. By 'ring' with as many rows of q as of k and without packed sequences
+    (striped: causal), by 'gather' causal, by 'ulysses' always. They have no gradient.
     sinks: float32 [Hq], alike on all ranks. Its gradient is that of the own rows (ulysses: heads): sum it over the
     ranks, as those of other parameters.
     dropout_p, dropout_seed: each pair of ranks draws for itself, so other elements are dropped than on one GPU. None
@@ -370,10 +404,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     compare them once for each kind of call: a rank that later calls otherwise than the rest waits until the group's
     time-out.
     """
-    call = _make_call(group, layout, schedule, causal, window, softcap, scale, alibi_slopes, sinks, dropout_p,
-                      dropout_seed, cu_seqlens, deterministic, context)
-    kind = _agree(q, k, v, call, positions)
-    chosen, _ = _choose(q, k, v, call, kind, _wants_gradient(q, k, v, sinks))
+    backward = _wants_gradient(q, k, v, sinks)
+    call, kind = _agree(q, k, v, group, positions, backward, functools.partial(
+        _make_call, group, layout, schedule, causal, window, softcap, scale, alibi_slopes, sinks, dropout_p,
+        dropout_seed, cu_seqlens, deterministic, context))
+    chosen, _ = _choose(q, k, v, call, kind, backward)
     apply: Any = _Attention.apply
     out, lse = apply(q, k, v, sinks, call._replace(schedule=chosen))
     return (out, lse) if return_lse else out
@@ -385,10 +420,11 @@ def explain(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGrou
             dropout_p: float = 0.0, cu_seqlens: Any = None, deterministic: Optional[bool] = None,
             context: Optional[_native.Context] = None) -> Dict[str, str]:
     """Returns which schedule such a call gets, and why: {"schedule": ..., "reason": ...}. All ranks call it alike."""
-    call = _make_call(group, layout, schedule, causal, window, softcap, scale, alibi_slopes, sinks, dropout_p, 0,
-                      cu_seqlens, deterministic, context)
-    kind = _agree(q, k, v, call, None)
-    chosen, reason = _choose(q, k, v, call, kind, _wants_gradient(q, k, v, sinks))
+    backward = _wants_gradient(q, k, v, sinks)
+    call, kind = _agree(q, k, v, group, None, backward, functools.partial(
+        _make_call, group, layout, schedule, causal, window, softcap, scale, alibi_slopes, sinks, dropout_p, 0,
+        cu_seqlens, deterministic, context))
+    chosen, reason = _choose(q, k, v, call, kind, backward)
     return {"schedule": chosen, "reason": reason}
 
 
@@ -399,23 +435,28 @@ def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -
     found here. settings: as in attention, without schedule. If a tensor requires a gradient, backward is timed, too.
     The knowledge lasts as long as the group.
     """
+    if rounds < 1:
+        raise ValueError(f"rounds is {rounds}; it must be at least 1")
     attend: Dict[str, Any] = {name: value for name, value in settings.items() if name != "return_lse"}
     asked = {name: value for name, value in attend.items() if name not in ("dropout_seed", "positions")}
-    explain(q, k, v, **asked)  # checks, and measures the link
+    explain(q, k, v, **asked)  # checks the call
     call = _make_call(**{**dict.fromkeys(("window", "softcap", "scale", "alibi_slopes", "sinks", "dropout_p",
                                           "cu_seqlens", "deterministic", "context", "group")),
                          "layout": "zigzag", "causal": False, **asked, "schedule": "auto", "dropout_seed": 0})
     backward = _wants_gradient(q, k, v, call.sinks)
-    kind, times = _describe(q, k, v, call), {}
+    kind, times = _describe(q, k, v, call, backward), {}
+    leaves = [tensor for tensor in (q, k, v, call.sinks) if tensor is not None and tensor.requires_grad]
 
     def once(schedule: str) -> None:
         out: Any = attention(q, k, v, schedule=schedule, **attend)
         if backward:
-            torch.autograd.grad(out, [tensor for tensor in (q, k, v) if tensor.requires_grad], torch.ones_like(out))
+            torch.autograd.grad(out, leaves, torch.ones_like(out))
 
     for schedule in _schedules.SCHEDULES:
         if _unfit(schedule, q, k, call, dist.get_world_size(call.group)) is None:
             times[schedule] = _schedules.time_calls(functools.partial(once, schedule), q.device, call.group, rounds)
+    if dist.get_world_size(call.group) == 1:
+        return times  # there is no link, and no choice
     _knowledge(q, call).add(kind, times, _work(q, k, v, call, backward))
     _of_group(_chosen, call.group, dict).clear()
     return times
