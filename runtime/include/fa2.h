@@ -228,9 +228,9 @@ typedef enum fa2_rotary {
  * A kernel need not use it. Without permission no kernel is less exact, whatever the tuner measures.
  *
  * FA2_SUMS_FAST serves cards that multiply faster with fp16 sums: GeForce cards of SM 7.5, 8.6, 8.9 and 12.0. Q K^T and
- * the softmax are summed in fp32 as always. The error of O is at most about twice as large. With fp16, normal data,
- * 2048 keys and head_dim 128, the relative error is 5.3e-4 instead of 2.9e-4. With bf16 it does not grow, because P is
- * then fp16, too.
+ * the softmax are summed in fp32 as always. The error of O is at most about twice as large, and of a single element
+ * three times. With fp16, normal data, 2048 keys and head_dim 128, the relative error is 5.3e-4 instead of 2.9e-4. With
+ * bf16 it does not grow, because P is then fp16, too.
  *   - No sum overflows while elements of V are at most 127 in magnitude: 65504 / (128 keys * 4). Larger ones may make O
  *     infinite or NaN in their column.
  *   - Elements of V beyond 65504, which only bf16 has, count as infinite. They make O infinite or NaN in their column.

@@ -301,8 +301,12 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_re
 {
     fa2_status st = FA2_OK;
     const fa2_problem *problem = &request->problem;
-    fa2i_reference reference = {
-        .row_count = request->row_count, .head_dim_v = fa2i_head_dim_v(problem), .softcap = request->softcap};
+    /* A sum of 128 keys in fp16 is rounded eight times. In the mean that is less than twice the plain error, but among
+     * 20,000 elements one was wrong by 2.6 times the largest plain error. */
+    fa2i_reference reference = {.row_count = request->row_count,
+                                .head_dim_v = fa2i_head_dim_v(problem),
+                                .softcap = request->softcap,
+                                .times_plain = problem->sums == FA2_SUMS_FAST ? 3 : 2};
     part parts[FA2I_PARTS_MAX] = {{0}};
     size_t count = fa2i_count_parts(request->threads, request->row_count, part_bytes(problem));
     double scale = request->softmax_scale != 0 ? (double)request->softmax_scale : 1 / sqrt((double)problem->head_dim);
@@ -351,7 +355,7 @@ void fa2i_reference_done(fa2i_reference *reference)
 
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference)
 {
-    return (fa2i_bound){.absolute = 2 * reference->plain_error + 1e-5};
+    return (fa2i_bound){.absolute = reference->times_plain * reference->plain_error + 1e-5};
 }
 
 fa2i_bound fa2i_lse_bound(float softcap)

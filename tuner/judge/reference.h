@@ -59,6 +59,7 @@ typedef struct fa2i_reference {
     bool *empty;                     /* [row_count]: the row sees no key */
     double *allowed_o, *allowed_lse; /* [row_count], beyond the bounds, if scores may be rounded; else NULL */
     double plain_error;              /* the plain implementation's largest error in O */
+    double times_plain;              /* how many times that an element of O may be wrong */
 } fa2i_reference;
 
 /* On FA2_OK the caller owns *ret_reference (fa2i_reference_done). It costs about 2 * row_count * seq_k * (head_dim +
