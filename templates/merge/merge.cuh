@@ -16,9 +16,9 @@ constexpr int largest_power_of_two(int power, int at_most)
     return 2 * power > at_most ? power : largest_power_of_two(2 * power, at_most);
 }
 
-constexpr int kQuads = kHeadDim / 4;                                      // groups of four columns
+constexpr int kQuads = kHeadDim / 4;                                        // groups of four columns
 constexpr int kLanes = largest_power_of_two(1, kQuads < 32 ? kQuads : 32);  // of a row
-constexpr int kGroups = kThreads / kLanes;                                // groups of lanes in a block
+constexpr int kGroups = kThreads / kLanes;                                  // groups of lanes in a block
 constexpr int kBlockRows = kGroups * kRows;
 
 // Where a row is. Rows are counted in the order of LSE: batch, head, row of the sequence.
