@@ -1,6 +1,6 @@
 #pragma once
-#define FA2_FEATURES true
 #include "features/params.cuh"
+#define FA2_FEATURES true
 
 // The parameters of features; present in all kernels with a feature.
 struct FeatureParams {

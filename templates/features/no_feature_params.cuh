@@ -1,6 +1,6 @@
 #pragma once
-#define FA2_FEATURES false
 #include "features/params.cuh"
+#define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {

@@ -23,6 +23,7 @@ __device__ float expf(float value);
 __device__ float fabsf(float value);
 __device__ float fmaf(float a, float b, float c);
 __device__ float fmaxf(float a, float b);
+__device__ float fminf(float a, float b);
 __device__ float logf(float value);
 __device__ float __fmul_rn(float a, float b);
 __device__ float __int_as_float(int bits);
