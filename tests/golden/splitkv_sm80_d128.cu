@@ -156,8 +156,6 @@ constexpr int kRowScaleBytes = kHalfScales ? 2 : 4;  // of such a scale
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 // The members of all other features: FA2_FEATURES is true if there are any.
-#line 2 "templates/features/no_feature_params.cuh"
-#define FA2_FEATURES false
 #line 3 "templates/features/params.cuh"
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
@@ -196,7 +194,8 @@ struct PageSteps {
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
-#line 4 "templates/features/no_feature_params.cuh"
+#line 3 "templates/features/no_feature_params.cuh"
+#define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {

@@ -157,7 +157,6 @@ constexpr int kRowScaleBytes = kHalfScales ? 2 : 4;  // of such a scale
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 // The members of all other features: FA2_FEATURES is true if there are any.
-#define FA2_FEATURES true
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
@@ -195,6 +194,7 @@ struct PageSteps {
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
+#define FA2_FEATURES true
 
 // The parameters of features; present in all kernels with a feature.
 struct FeatureParams {
