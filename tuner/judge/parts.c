@@ -67,20 +67,19 @@ static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_cas
 
 /* ---- data ---- */
 
-/* Says whether a row of a partial result saw no key. place.batch counts the batches of all partial results. */
-static bool is_empty(const fa2i_case *c, const fa2i_place *place)
-{
-    const int32_t batch = place->batch % c->problem.batch, part = place->batch / c->problem.batch;
-    const int32_t number = place->row + 3 * place->head + 5 * batch;
-    return c->pattern == FA2I_PATTERN_EMPTY && (number % 7 == 2 || (number + part) % 4 == 1);
-}
+/* What a row of a partial result is. NAN_OF_QUERY: of a query with a NaN; all others of the row are empty. */
+typedef enum part_row { FULL, EMPTY, NAN_OF_QUERY } part_row;
 
-/* Says whether a row's partial result is that of a query with a NaN. All others of the row are empty. */
-static bool is_nan(const fa2i_case *c, const fa2i_place *place)
+/* place.batch counts the batches of all partial results. */
+static part_row kind_of(const fa2i_case *c, const fa2i_place *place)
 {
     const int32_t batch = place->batch % c->problem.batch, part = place->batch / c->problem.batch;
     const int32_t number = place->row + 3 * place->head + 5 * batch;
-    return c->pattern == FA2I_PATTERN_EMPTY && number % 14 == 9 && part == number % c->problem.seq_k;
+    if (c->pattern != FA2I_PATTERN_EMPTY)
+        return FULL;
+    if (number % 14 == 9 && part == number % c->problem.seq_k)
+        return NAN_OF_QUERY;
+    return number % 7 == 2 || (number + part) % 4 == 1 ? EMPTY : FULL;
 }
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
@@ -93,9 +92,10 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
     for (size_t i = 0; i < count; i++) {
         int32_t column;
         const fa2i_place place = fa2i_extent_place(&e, layout, (int64_t)i, &column);
+        const part_row kind = kind_of(c, &place);
         if (operand == PART_LSE)
-            numbers[i] = is_nan(c, &place) ? NAN : is_empty(c, &place) ? -INFINITY : c->q_magnitude * numbers[i];
-        else if (column >= e.width || is_empty(c, &place))
+            numbers[i] = kind == NAN_OF_QUERY ? NAN : kind == EMPTY ? -INFINITY : c->q_magnitude * numbers[i];
+        else if (column >= e.width || kind != FULL)
             memcpy(&numbers[i], &poison, sizeof poison);
     }
     return FA2_OK;
