@@ -6,7 +6,7 @@
 #include "fake_attention.h"
 #include "recipe_fixture.h"
 #include "runtime/base/alloc.h"
-#include "tuner/worker/bench_gpu.h"
+#include "tuner/worker/bench_internal.h"
 
 /* Forward's operands. */
 enum { OPERAND_K = 1, OPERAND_V, OPERAND_O, OPERAND_LSE };
@@ -134,6 +134,27 @@ static void test_data(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+/* Guards are poisoned to their end where an operand is no whole number of words: 8-bit rows with scales of 2 bytes. */
+static void test_guards(void)
+{
+    for (int32_t seq_k = 16; seq_k < 20; seq_k++) {
+        static uint32_t guard[FA2I_GUARD_BYTES / sizeof(uint32_t)];
+        uint32_t overwritten = 0;
+        fa2i_bench bench = {0};
+        fa2i_case c = {.problem = {.batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = seq_k, .head_dim = 16},
+                       .q_magnitude = 1};
+        c.problem.append = 1;
+        c.problem.kv = FA2_KV_INT8;
+        c.problem.kv_scales = FA2_SCALES_FP16;
+        CHECK_EQ(fa2i_bench_open(&bench, 0), FA2_OK);
+        CHECK_EQ(fa2i_bench_case(&bench, &c), FA2_OK);
+        CHECK_EQ(fa2i_bench_poison(&bench), FA2_OK);
+        CHECK_EQ(fa2i_bench_count_overwritten(&bench, 0, guard, &overwritten), FA2_OK);
+        CHECK_EQ(overwritten, 0);
+        fa2i_bench_done(&bench);
+    }
+}
+
 static void test_failing_calls(const fa2i_kernel *kernel)
 {
     static unsigned char output[1 << 16];
@@ -214,6 +235,7 @@ int main(void)
     fa2i_kernel kernel = make_kernel();
     test_use(&kernel);
     test_data();
+    test_guards();
     test_failing_calls(&kernel);
     test_failing_probe();
     test_failing_allocations(&kernel);

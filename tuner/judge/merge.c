@@ -9,6 +9,10 @@
 /* LSE of ordinary keys: exp of normal scores, over about a hundred keys. */
 #define USUAL_LSE 5.0f
 
+/* An LSE in fp32, relative to the scores that it is the sum of: some units in the last place, because sums of products
+ * on tensor cores are cut off, not rounded. */
+#define LSE_ERROR (4 * 0x1p-23)
+
 /* Says whether a row has no result before the launch. */
 static bool is_empty(const fa2i_case *c, const fa2i_place *place)
 {
@@ -56,18 +60,22 @@ static double old_value(const fa2i_case *c, const fa2i_inputs *inputs, int opera
 }
 
 void fa2i_merge_forward(const fa2i_case *c, const fa2i_inputs *inputs, int o, int lse_operand, fa2i_wanted *outputs,
-                        size_t row, double *lse, bool own)
+                        size_t row, double size, double *lse, bool own)
 {
     const fa2i_place *place = &outputs->places[row];
     const double old_lse = old_value(c, inputs, lse_operand, place, 0), own_lse = own ? *lse : -INFINITY;
     const double most = fmax(own_lse, old_lse);
     const double own_weight = isinf(own_lse) ? 0 : exp(own_lse - most);
     const double old_weight = isinf(old_lse) ? 0 : exp(old_lse - most), sum = own_weight + old_weight;
-    double *values = outputs->values + row * (size_t)outputs->width;
+    double *values = outputs->values + row * (size_t)outputs->width, apart = 0;
     for (int d = 0; d < outputs->width; d++) {
         const double old = old_weight > 0 || !own ? old_value(c, inputs, o, place, d) : 0;
+        if (own_weight > 0 && old_weight > 0)
+            apart = fmax(apart, fabs(values[d] - old));
         values[d] = !own || own_weight == 0 ? old : (own_weight * values[d] + old_weight * old) / sum;
     }
+    if (own_weight > 0 && old_weight > 0) /* else nothing is mixed */
+        outputs->allowed[row] += LSE_ERROR * (size + fabs(old_lse)) * apart * own_weight * old_weight / (sum * sum);
     outputs->exact[row] = own_weight == 0 || (outputs->exact[row] && old_weight == 0);
     *lse = sum == 0 ? -INFINITY : most + log(sum);
 }

@@ -18,6 +18,8 @@
 #include "tuner/judge/kv8.h"
 #include "tuner/judge/reference.h"
 
+static const double LSE_RELATIVE = 2e-5;
+
 /* One thread's rows and buffers. */
 typedef struct part {
     const fa2i_reference_request *request;
@@ -80,9 +82,10 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
 }
 
 /* Computes a row. Leaves the scores, not capped, in p->scores, the numbers added to them in p->terms, and the factors
- * of P in p->kept. Returns false if the row sees no key; then o is unchanged. */
+ * of P in p->kept. ret_size: the mean magnitude of the scores and
+ * of what is added to them. Returns false if the row sees no key; then o is unchanged. */
 static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_keys keys, double sink, double *o,
-                      double *ret_lse)
+                      double *ret_lse, double *ret_size)
 {
     const fa2i_reference_request *request = p->request;
     const int head_dim = request->problem.head_dim, columns = fa2i_head_dim_v(&request->problem);
@@ -98,11 +101,13 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     *ret_lse = largest;
     if (isinf(largest))
         return false;
-    double sum = isinf(sink) ? 0 : exp(sink - largest), weights = 0;
+    double sum = isinf(sink) ? 0 : exp(sink - largest), weights = 0, size = 0;
     for (int32_t j = keys.first; j < keys.end; j++) {
-        double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - largest);
+        const double capped = fa2i_score_capped(p->scores[j], softcap);
+        double weight = exp(capped + p->terms[j] - largest);
         const float *v = p->v + (int64_t)j * columns;
         weights += weight;
+        size += weight > 0 ? weight * (fabs(capped) + fabs(p->terms[j])) : 0;
         weight *= p->kept[j];
         for (int d = 0; d < columns; d++)
             o[d] += weight * v[d];
@@ -111,6 +116,7 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     for (int d = 0; d < columns; d++)
         o[d] /= sum;
     *ret_lse = largest + log(sum);
+    *ret_size = size / sum;
     return weights > 0;
 }
 
@@ -135,7 +141,7 @@ static void allow_rounding(part *p, fa2i_keys keys, size_t row)
     for (int d = 0; d < columns; d++)
         largest = fmax(largest, p->o_variances[d]);
     reference->allowed_o[row] = FA2I_INT8_SIGMAS * sqrt(largest);
-    reference->allowed_lse[row] = FA2I_INT8_SIGMAS * sqrt(of_lse);
+    reference->allowed_lse[row] += FA2I_INT8_SIGMAS * sqrt(of_lse);
 }
 
 /* Writes a row that is in no sequence: 0, or NaN for a row between the bounds, which kernels do not write. */
@@ -243,7 +249,9 @@ static void *run_part(void *argument)
         if (problem->rotary != FA2_ROTARY_NONE)
             fa2i_rotate(problem, &request->angles, fa2i_query_position(problem, s.before, own.row), p->q);
         p->features.bias_first = problem->leftpad ? s.first_k : 0;
-        p->reference->empty[i] = !exact_row(p, &s.problem, own, keys, sink, o, &p->reference->lse[i]);
+        double *lse = &p->reference->lse[i], *size = &p->reference->sizes[i];
+        p->reference->empty[i] = !exact_row(p, &s.problem, own, keys, sink, o, lse, size);
+        p->reference->allowed_lse[i] = LSE_RELATIVE * fmax(0, *size - fabs(*lse));
         if (!p->reference->empty[i])
             plain_row(p, keys, sink, o);
         if (!p->reference->empty[i] && p->int8.squares != NULL)
@@ -314,13 +322,13 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_re
     reference.o = fa2i_alloc_array(request->row_count * (size_t)reference.head_dim_v, sizeof(double));
     reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
     reference.empty = fa2i_alloc_array(request->row_count, sizeof *reference.empty);
-    const bool rounded = problem->scores == FA2_SCORES_INT8;
-    if (rounded) {
+    reference.sizes = fa2i_alloc_array(request->row_count, sizeof(double));
+    reference.allowed_lse = fa2i_alloc_array(request->row_count, sizeof(double));
+    const bool rounded = problem->scores == FA2_SCORES_INT8 || problem->partial == FA2_PARTIAL_MERGE;
+    if (rounded)
         reference.allowed_o = fa2i_alloc_array(request->row_count, sizeof(double));
-        reference.allowed_lse = fa2i_alloc_array(request->row_count, sizeof(double));
-    }
-    if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL ||
-        (rounded && (reference.allowed_o == NULL || reference.allowed_lse == NULL)))
+    if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL || reference.sizes == NULL ||
+        reference.allowed_lse == NULL || (rounded && reference.allowed_o == NULL))
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", request->row_count));
     for (size_t i = 0; i < count; i++) {
         parts[i] = (part){.request = request,
@@ -348,6 +356,7 @@ void fa2i_reference_done(fa2i_reference *reference)
     fa2i_free(reference->o);
     fa2i_free(reference->lse);
     fa2i_free(reference->empty);
+    fa2i_free(reference->sizes);
     fa2i_free(reference->allowed_o);
     fa2i_free(reference->allowed_lse);
     *reference = (fa2i_reference){0};
@@ -360,7 +369,7 @@ fa2i_bound fa2i_reference_bound(const fa2i_reference *reference)
 
 fa2i_bound fa2i_lse_bound(float softcap)
 {
-    return (fa2i_bound){.absolute = 2e-4 + 0x1p-11 * (double)softcap, .relative = 2e-5};
+    return (fa2i_bound){.absolute = 2e-4 + 0x1p-11 * (double)softcap, .relative = LSE_RELATIVE};
 }
 
 static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value, double expected,

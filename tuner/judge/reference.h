@@ -16,7 +16,8 @@
  *
  * With FA2_PARTIAL_WRITE or FA2_PARTIAL_MERGE, O is fp32, so the last two points do not hold: only P is rounded.
  *
- * LSE never leaves fp32, so it has its own bound, fa2i_lse_bound. NaN and infinity in O are always wrong. A row that
+ * LSE never leaves fp32, so it has its own bound, fa2i_lse_bound. Where a score and what is added to it nearly cancel,
+ * the bound is relative to the larger of them. NaN and infinity in O are always wrong. A row that
  * sees no key must be exactly 0, with LSE = -infinity, or the sink.
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
@@ -57,7 +58,8 @@ typedef struct fa2i_reference {
     double *o;                       /* [row_count, head_dim_v] */
     double *lse;                     /* [row_count], natural logarithm */
     bool *empty;                     /* [row_count]: the row sees no key */
-    double *allowed_o, *allowed_lse; /* [row_count], beyond the bounds, if scores may be rounded; else NULL */
+    double *sizes;                   /* [row_count], mean magnitude of the scores and of what is added to them */
+    double *allowed_o, *allowed_lse; /* [row_count], beyond the bounds; allowed_o may be NULL: nothing */
     double plain_error;              /* the plain implementation's largest error in O */
     double times_plain;              /* how many times that an element of O may be wrong */
 } fa2i_reference;

@@ -29,6 +29,13 @@ static size_t guard_bytes(const fa2i_bench *bench, int operand)
     return is_written(bench, operand) ? FA2I_GUARD_BYTES : 0;
 }
 
+/* Bytes of its memory with guards: whole words, because that is how poison is written and compared. */
+static size_t memory_bytes(const fa2i_bench *bench, int operand)
+{
+    const size_t bytes = operand_bytes(bench, operand) + 2 * guard_bytes(bench, operand);
+    return (bytes + sizeof(uint32_t) - 1) / sizeof(uint32_t) * sizeof(uint32_t);
+}
+
 /* Address of its first element; 0: the case does not have it. */
 static CUdeviceptr address_of(const fa2i_bench *bench, int operand)
 {
@@ -85,10 +92,9 @@ static fa2_status allocate(fa2i_bench *bench)
     if (fa2i_case_bytes(&bench->current) > free_bytes)
         return too_large(bench, free_bytes);
     for (int i = 0; i < bench->judge->operand_count; i++) {
-        const size_t bytes = operand_bytes(bench, i);
-        if (bytes == 0)
+        if (operand_bytes(bench, i) == 0)
             continue;
-        result = cuda->mem_alloc(&bench->operands[i], bytes + 2 * guard_bytes(bench, i));
+        result = cuda->mem_alloc(&bench->operands[i], memory_bytes(bench, i));
         if (result == CUDA_ERROR_OUT_OF_MEMORY)
             return refused(bench, free_bytes);
         if (result != CUDA_SUCCESS)
@@ -170,11 +176,11 @@ fa2_status fa2i_bench_poison(fa2i_bench *bench)
     const fa2i_cuda_table *cuda = bench->device.cuda;
     fa2_status st = FA2_OK;
     for (int i = 0; i < bench->judge->operand_count; i++) {
-        const size_t bytes = operand_bytes(bench, i) + 2 * guard_bytes(bench, i);
+        const size_t words = memory_bytes(bench, i) / sizeof(uint32_t);
         if (is_written(bench, i) && bench->operands[i] != 0)
-            FA2_TRY(fa2i_bench_check(
-                bench, cuda->memset_d32_async(bench->operands[i], FA2I_POISON, bytes / sizeof(uint32_t), bench->stream),
-                "cuMemsetD32Async"));
+            FA2_TRY(fa2i_bench_check(bench,
+                                     cuda->memset_d32_async(bench->operands[i], FA2I_POISON, words, bench->stream),
+                                     "cuMemsetD32Async"));
     }
     if (bench->workspace != 0)
         FA2_TRY(fa2i_bench_check(bench,
