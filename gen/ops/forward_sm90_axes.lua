@@ -47,10 +47,14 @@ local function may_use_alibi_mma(v)
    return nil, "a causal ALiBi alone is a product"
 end
 
--- A block of packed sequences searches for its own sequence among all of them, once, so it is not persistent.
+-- A block of packed sequences searches for its own sequence among all of them, once, so it is not persistent. Partial
+-- results are for rings, whose communication holds some SMs for as long as a quarter of the kernel takes. A block that
+-- begins so late must not have a fixed share of the rows.
 local function may_stay(v)
    if v.persistent > 0 and v.varlen == 1 then
       return nil, "packed sequences have blocks of their own"
+   elseif v.persistent == 1 and v.partial > 0 then
+      return nil, "beside communication some blocks begin late"
    end
    return true
 end

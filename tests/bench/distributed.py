@@ -64,17 +64,19 @@ class Bench:
                 for count in (heads, kv_heads, kv_heads, heads)]
 
     def microseconds(self, call: Callable[[], Any]) -> float:
-        """Median over rounds of the slowest rank's time."""
-        for _ in range(1 if self.host else 3):
+        """Median over rounds of the slowest rank's time of a call, of several that follow each other as layers do."""
+        calls = 1 if self.host else 4
+        for _ in range(calls):
             call()
         times = torch.empty(self.rounds, device=self.device)
         for i in range(self.rounds):
             self.wait()
             dist.barrier()
             begin = time.perf_counter()
-            call()
+            for _ in range(calls):
+                call()
             self.wait()
-            times[i] = 1e6 * (time.perf_counter() - begin)
+            times[i] = 1e6 * (time.perf_counter() - begin) / calls
         dist.all_reduce(times, dist.ReduceOp.MAX)
         return statistics.median(times.tolist())
 
@@ -247,8 +249,10 @@ def merge(bench: Bench) -> None:
             parts = torch.randn(count, 1, 16384, bench.heads, bench.width, device="cuda")
             lse = torch.randn(count, 1, bench.heads, 16384, device="cuda")
             out = torch.empty(parts.shape[1:], dtype=dtype, device="cuda")
-            fa2_attn.tune(op="merge", heads_q=bench.heads, seq_q=16384, seq_k=count, head_dim=bench.width,
-                          dtype="bf16" if dtype == torch.bfloat16 else "fp16", partial=int(dtype == torch.float32))
+            if bench.rank == 0:
+                fa2_attn.tune(f"op=merge,Hq={bench.heads},Sq=16384,Sk={count},D={bench.width},dtype=bf16,"
+                              f"partial={int(dtype == torch.float32)}")
+            dist.barrier()
             moved = 4 * (parts.numel() + lse.numel()) + out.element_size() * out.numel()
             rate_here = moved / bench.microseconds(lambda: fa2_attn.merge(parts, lse, out=out))
             bench.say(f"merge {count} to {dtype}: {rate_here / 1e6:.3f} TB/s, {rate_here / copied:.1%} of a copy's "

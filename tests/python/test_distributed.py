@@ -366,7 +366,7 @@ class Model(unittest.TestCase):
                 self.assertLess(fast[schedule], slow[schedule], schedule)
 
     def test_measured(self):
-        """Times of one call are its own, and correct the model for others."""
+        """Times of one call are its own. What they are beyond the model is added for others, whatever their size."""
         from fa2_attn import _schedules
         known = _schedules.Knowledge()
         chosen, times, work = self.best(2, 32768, 32, 8, known=known)
@@ -374,7 +374,12 @@ class Model(unittest.TestCase):
         known.add("kind", {**times, "ring": 3 * times["ring"]}, work)
         self.assertEqual(known.times("kind", work, ["ring"])["ring"], 3 * times["ring"])
         self.assertAlmostEqual(known.times("another", work, ["ring"])["ring"], 3 * times["ring"], places=3)
+        small = work._replace(flop=work.flop / 1000)
+        self.assertGreater(known.times("another", small, ["ring"])["ring"], 2 * times["ring"])
         self.assertAlmostEqual(known.times("another", work, ["gather"])["gather"], times["gather"], places=3)
+        self.assertEqual(known.fastest("kind", work, list(times)), "gather")
+        known.add("kind", {**times, "ring": times["gather"] / 0.95}, work)
+        self.assertEqual(known.fastest("kind", work, list(times)), "ring")  # not surely slower
         self.assertIn("by times that tune() took", _schedules.why("kind", known, times))
         self.assertIn("by the model", _schedules.why("another", known, times))
 

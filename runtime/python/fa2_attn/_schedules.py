@@ -1,10 +1,10 @@
-"""How a group's schedules compare: the link is measured once, the work is counted, and times of calls correct both.
+"""How a group's schedules compare: the link is measured once, the work is counted, and times of calls add to both.
 
 A schedule is a list of steps, in each of which a rank computes and its keys travel. The model needs two rates: of the
 link, which measure() times, and of the kernels, which fa2's estimate of the rank's own attention gives.
 """
 
-import math
+import statistics
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -13,8 +13,10 @@ import torch.distributed as dist
 
 SCHEDULES = ("ring", "gather", "ulysses")
 
-_LARGE, _SMALL, _ROUNDS = 1 << 24, 1 << 10, 5  # bytes that are passed on, and how often
+_LARGE, _SMALL, _ROUNDS = 1 << 26, 1 << 10, 5  # bytes that are passed on, and how often
+_SURE = 0.9  # two runs of a short call differ by a tenth
 _LAUNCH_US = 8.0  # of each call of a kernel: launches, and what they leave idle at both ends
+_IN_A_ROW = 4     # calls that are timed together, so that the host prepares one while another runs, as with layers
 
 
 class Link(NamedTuple):
@@ -55,18 +57,19 @@ def measure(group: Optional[dist.ProcessGroup], device: torch.device) -> Link:
         for _ in range(_ROUNDS):
             wait()
             begin = time.perf_counter()
-            for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, peer(1), group),
-                                                dist.P2POp(dist.irecv, got, peer(-1), group)]):
-                work.wait()
+            for _ in range(_IN_A_ROW):
+                for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, peer(1), group),
+                                                    dist.P2POp(dist.irecv, got, peer(-1), group)]):
+                    work.wait()
             wait()
-            times.append(1e6 * (time.perf_counter() - begin))
+            times.append(1e6 * (time.perf_counter() - begin) / _IN_A_ROW)
         return sorted(times[1:])[len(times) // 2 - 1]  # the first one may open a connection
 
     small, large = round_us(_SMALL), round_us(_LARGE)
-    slowest = torch.tensor([small, max(large - small, 1.0)], dtype=torch.float64, device=device)
+    slowest = torch.tensor([small, large], dtype=torch.float64, device=device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX, group)
-    latency, more = slowest.tolist()
-    return Link(latency, (_LARGE - _SMALL) / more)
+    latency, all_of_large = slowest.tolist()  # the host's time, which is in both, passes while a large one is under way
+    return Link(latency, _LARGE / all_of_large)
 
 
 def _passes_us(link: Link, computing: float, kernel_us: float, moved: float, steps: int) -> float:
@@ -105,27 +108,35 @@ class Knowledge:
     def __init__(self) -> None:
         self.link: Optional[Link] = None
         self.measured: Dict[str, Dict[str, float]] = {}  # of a kind of call: us of each schedule
-        self._factors: Dict[str, List[float]] = {}       # of a schedule: logarithms of measured / model
+        self._more: Dict[str, List[float]] = {}          # of a schedule: us that calls took beyond the model
 
     def add(self, kind: str, times: Dict[str, float], work: Work) -> None:
         assert self.link is not None
         self.measured[kind] = times
         for schedule, us in times.items():
-            self._factors.setdefault(schedule, []).append(math.log(us / estimate(schedule, work, self.link)))
+            self._more.setdefault(schedule, []).append(us - estimate(schedule, work, self.link))
 
     def times(self, kind: str, work: Work, schedules: List[str]) -> Dict[str, float]:
-        """Returns us of each schedule: measured, or by the model, corrected by what was measured of other calls."""
+        """Returns us of each schedule: measured, or by the model. What other calls took beyond the model, in the middle,
+        is added to it: most of that is the host's time, which does not grow with the work."""
         assert self.link is not None
         found = dict(self.measured.get(kind, {}))
         for schedule in schedules:
-            factors = self._factors.get(schedule, [])
-            mean = sum(factors) / len(factors) if factors else 0.0
-            found.setdefault(schedule, math.exp(mean) * estimate(schedule, work, self.link))
+            more = statistics.median(self._more.get(schedule, [0.0]))
+            found.setdefault(schedule, max(more, 0.0) + estimate(schedule, work, self.link))
         return {schedule: found[schedule] for schedule in schedules}
+
+    def fastest(self, kind: str, work: Work, schedules: List[str]) -> str:
+        """Returns the model's fastest schedule, or one of which times say that it is surely faster."""
+        assert self.link is not None
+        link, times = self.link, self.times(kind, work, schedules)
+        first = min(schedules, key=lambda schedule: estimate(schedule, work, link))
+        best = min(schedules, key=times.__getitem__)
+        return best if times[best] < _SURE * times[first] else first
 
 
 def why(kind: str, known: Knowledge, times: Dict[str, float]) -> str:
-    """Says what speaks for the fastest schedule."""
+    """Says what the choice rests on."""
     assert known.link is not None
     basis = "by times that tune() took" if kind in known.measured else "by the model"
     listed = ", ".join(f"{schedule} {us:.0f} us" for schedule, us in sorted(times.items(), key=lambda item: item[1]))
@@ -134,17 +145,18 @@ def why(kind: str, known: Knowledge, times: Dict[str, float]) -> str:
 
 
 def time_calls(call: Any, device: torch.device, group: Optional[dist.ProcessGroup], rounds: int) -> float:
-    """Returns the median us of a call that all ranks make, on the slowest rank."""
+    """Returns the median us of calls that all ranks make one after the other, for one call, on the slowest rank."""
     times = []
     for _ in range(rounds + 1):
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         dist.barrier(group)
         begin = time.perf_counter()
-        call()
+        for _ in range(_IN_A_ROW):
+            call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        times.append(1e6 * (time.perf_counter() - begin))
+        times.append(1e6 * (time.perf_counter() - begin) / _IN_A_ROW)
     slowest = torch.tensor(sorted(times[1:])[rounds // 2], dtype=torch.float64, device=device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX, group)
     return float(slowest.item())

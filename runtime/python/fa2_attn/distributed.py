@@ -230,7 +230,7 @@ def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, kind: str, backward: bo
         else:
             known, work = _knowledge(q, call), _work(q, k, v, call, backward)
             times = known.times(kind, work, fitting)
-            chosen[kind] = (min(fitting, key=lambda name: times[name]),
+            chosen[kind] = (known.fastest(kind, work, fitting),
                             _schedules.why(kind, known, times) + ("; " + others if others else ""))
     return chosen[kind]
 
@@ -431,8 +431,8 @@ def explain(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGrou
 def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -> Dict[str, float]:
     """Times all schedules that serve a call, and returns their us. All ranks call it alike.
 
-    Later calls of this kind with schedule 'auto' take the fastest. For other calls, the model is corrected by what was
-    found here. settings: as in attention, without schedule. If a tensor requires a gradient, backward is timed, too.
+    Later calls of this kind with schedule 'auto' take the fastest, if it is at least a tenth faster than what the model
+    chose: short calls differ by as much from run to run. For other calls, the model adds what was found here. settings: as in attention, without schedule. If a tensor requires a gradient, backward is timed, too.
     The knowledge lasts as long as the group.
     """
     if rounds < 1:
