@@ -299,7 +299,9 @@ class Rank:
         times = distributed.tune(q, k, v, causal=True, rounds=1)
         assert sorted(times) == ["gather", "ring", "ulysses"] and min(times.values()) > 0, times
         told = distributed.explain(q, k, v, causal=True)
-        assert told["schedule"] == min(times, key=times.get) and "by times that tune() took" in told["reason"], told
+        least = min(times.values())
+        assert 0.9 * times[told["schedule"]] <= least and "by times that tune() took" in told["reason"], told
+        assert (times[told["schedule"]] > least) == ("stays" in told["reason"]), told
         # Calls with a gradient are another kind.
         learned = distributed.explain(q.clone().requires_grad_(), k, v, causal=True)
         assert "by the model: " in learned["reason"], learned
@@ -380,8 +382,8 @@ class Model(unittest.TestCase):
         self.assertEqual(known.fastest("kind", work, list(times)), "gather")
         known.add("kind", {**times, "ring": times["gather"] / 0.95}, work)
         self.assertEqual(known.fastest("kind", work, list(times)), "ring")  # not surely slower
-        self.assertIn("by times that tune() took", _schedules.why("kind", known, times))
-        self.assertIn("by the model", _schedules.why("another", known, times))
+        self.assertIn("by times that tune() took", _schedules.why("kind", known, times, "ring"))
+        self.assertIn("by the model", _schedules.why("another", known, times, "ring"))
 
 
 @unittest.skipIf(torch is None, "PyTorch or the software device is missing")

@@ -135,12 +135,13 @@ class Knowledge:
         return best if times[best] < _SURE * times[first] else first
 
 
-def why(kind: str, known: Knowledge, times: Dict[str, float]) -> str:
-    """Says what the choice rests on."""
+def why(kind: str, known: Knowledge, times: Dict[str, float], chosen: str) -> str:
+    """Says what the choice rests on. times: of the schedules that serve the call."""
     assert known.link is not None
+    kept = "" if times[chosen] == min(times.values()) else f"; {chosen} stays, because no other is surely faster"
     basis = "by times that tune() took" if kind in known.measured else "by the model"
     listed = ", ".join(f"{schedule} {us:.0f} us" for schedule, us in sorted(times.items(), key=lambda item: item[1]))
-    return (f"{basis}: {listed}; the link passes {known.link.bytes_per_us / 1e3:.1f} GB/s on after "
+    return (f"{basis}: {listed}{kept}; the link passes {known.link.bytes_per_us / 1e3:.1f} GB/s on after "
             f"{known.link.latency_us:.0f} us")
 
 

@@ -230,8 +230,8 @@ def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, kind: str, backward: bo
         else:
             known, work = _knowledge(q, call), _work(q, k, v, call, backward)
             times = known.times(kind, work, fitting)
-            chosen[kind] = (known.fastest(kind, work, fitting),
-                            _schedules.why(kind, known, times) + ("; " + others if others else ""))
+            best = known.fastest(kind, work, fitting)
+            chosen[kind] = best, _schedules.why(kind, known, times, best) + ("; " + others if others else "")
     return chosen[kind]
 
 
