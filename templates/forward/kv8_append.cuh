@@ -52,17 +52,17 @@ __device__ __forceinline__ void append_row(const Params &p, bool is_key, const N
     write_rounded(x, has_columns ? reinterpret_cast<uint2 *>(to) + lane : nullptr, scale);
 }
 
-// The kernel; kAppendThreads threads per block. Its rows are, for each new key or query of each sequence, those of all
-// heads of K, of V and, with rotary, of Q.
-__device__ __forceinline__ void prepare(const Params &p)
+// The kernel. Its rows are, for each new key or query of each sequence, those of all heads of K, of V and, with rotary,
+// of Q.
+template <int kBlockThreads> __device__ __forceinline__ void prepare(const Params &p)
 {
-    constexpr int kAppendWarps = kAppendThreads / 32;
+    constexpr int kBlockWarps = kBlockThreads / 32;
     const int lane = threadIdx.x % 32, heads_kv = p.heads_q / p.group, growing = kGrowing * heads_kv;
     const int heads = kRotary ? growing + p.heads_q : growing;
     const int each = kRotary ? max(p.features.new_count, p.seq_q) : p.features.new_count;  // unless packed
     const int64 count = (kVarlen ? int64(p.features.total_q) : int64(p.batch) * each) * heads;
-    for (int64 at = int64(blockIdx.x) * kAppendWarps + threadIdx.x / 32; at < count;
-         at += int64(gridDim.x) * kAppendWarps) {
+    for (int64 at = int64(blockIdx.x) * kBlockWarps + threadIdx.x / 32; at < count;
+         at += int64(gridDim.x) * kBlockWarps) {
         const int own = at / heads, head = at % heads;
         const NewRows rows(p, kVarlen ? sequence_of_row(p, own) : own / each);
         const int i = kVarlen ? own - rows.sequence.first_q : own % each;
