@@ -17,14 +17,11 @@ __device__ __forceinline__ void append_chunk(const Params &p, bool is_key, const
     const int position = rows.before + i;
     if (position >= rows.end || (!is_key && chunk >= kValueChunks))
         return;  // no room for the key; or V has fewer columns
-    const Strides &from = is_key ? p.features.new_k_stride : p.features.new_v_stride;
-    const char *row = (is_key ? p.features.new_k : p.features.new_v) + rows.offset(from, head, i) * kElemBytes;
-    char *to = is_key ? cache_at(p, p.k, p.k_stride, rows, head, position)
-                      : cache_at(p, p.v, p.v_stride, rows, head, position);
-    if (to == nullptr)
+    const NewRow row(p, is_key, rows, head, i);
+    if (row.to == nullptr)
         return;
-    const uint4 x = kRotary && is_key ? rotated_chunk(p, row, chunk, position) : load_chunk(row, chunk);
-    reinterpret_cast<uint4 *>(to)[chunk] = x;
+    const uint4 x = kRotary && is_key ? rotated_chunk(p, row.from, chunk, position) : load_chunk(row.from, chunk);
+    reinterpret_cast<uint4 *>(row.to)[chunk] = x;
 }
 
 // Packed sequences: a warp takes one packed row of one head at a time, so it searches for one sequence.
