@@ -145,14 +145,14 @@ local function shape_of(v)
    }
 end
 
--- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask; those of dq=bulk and dq=group on
--- an H100, D = 64 to 128, S = 1024 to 16384.
+-- From timings on an H200: D = 32 to 256, S = 2048 and 4096, with and without a mask. dq=bulk and dq=group were timed
+-- on an H100: D = 64 to 128, S = 1024 to 16384.
 --   tensor       FLOP per clock and SM
 --   per_score    clocks per score for what products do not hide
 --   bulk         the same if the copy engine adds dQ
 --   group        FLOP per clock and SM if a warpgroup of its own computes dQ. Products hide the rest
---   order        clocks of the slower order of dV, over those of the faster
---   reversed     clocks if blocks with the last keys come first, over those of the other order. An earlier form of it
+--   order        clocks of the slower order of dV, over clocks of the faster
+--   reversed     clocks if blocks with the last keys come first, over clocks of the other order. An earlier form of it
 --                took 1.05; today's was not measured
 --   divided      FLOP per clock and SM if warpgroups divide the products (by pages)
 --   bias         clocks per score for a bias, which each thread reads by itself
