@@ -179,9 +179,9 @@ def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: T
     """Returns a call with ALiBi by the positions of the whole sequence.
 
     Among rows of one piece, a distance is the difference of their numbers, times the piece's stride. Between striped
-    pieces it is so, too, and greater by one number less than the stride: it lowers all scores and the LSE alike. Otherwise all
-    keys that a query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number of the
-    query's row, by which all its scores and its LSE are lower.
+    pieces it is so, too, and greater by one number less than the stride: it lowers all scores and the LSE alike.
+    Otherwise all keys that a query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number
+    of the query's row, by which all its scores and its LSE are lower.
     """
     settings: Dict[str, Any] = {"causal": one.causal, "window": one.window}
     slopes, rank, ranks = call.alibi_slopes, dist.get_rank(call.group), dist.get_world_size(call.group)
