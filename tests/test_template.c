@@ -94,6 +94,7 @@ static void test_include(void)
     fails("x\n@ include \"gone.cu.in\"\n", "forward/fwd_sm80.cu.in:2", "there is no template 'gone.cu.in'");
     gives("@ include d == 40 and \"list.def\" or \"gone.cu.in\"\n", "#line 1 \"templates/list.def\"\nITEM(a)\n");
     fails("\n@ include part\n", "forward/fwd_sm80.cu.in:2", "undefined name 'part'");
+    gives("@ include d == 1 and \"gone.cu.in\"\nx\n", "#line 2 \"templates/forward/fwd_sm80.cu.in\"\nx\n");
     fails("@ include d\n", "forward/fwd_sm80.cu.in:1", "'d' is no file's name");
     fails("@ include has.softcup and \"a\" or \"b\"\n", "forward/fwd_sm80.cu.in:1", "there is no feature 'softcup'");
 }

@@ -3,7 +3,7 @@
 --   @ if EXPR then / @ elseif EXPR then / @ else / @ end      text that may be left out
 --   @ for NAME = FROM, TO [, STEP] do / @ end                 text that is repeated
 --   @ include "FILE"                                          another template, with the same names
---   @ include EXPR                                            the same; the value is the file's name
+--   @ include EXPR                                            the same; the value is the file's name, or false: none
 --   $(EXPR)                                                   a value, anywhere in other lines: a number, a boolean or
 --                                                             a word of letters, digits and '_'
 --
@@ -304,7 +304,9 @@ end
 
 function render.include(state, node)
    local file = node.file or evaluate(state, node.where, node.name, node)
-   if type(file) ~= "string" then
+   if file == false then
+      return
+   elseif type(file) ~= "string" then
       fail(node.where, "'" .. node.name .. "' is no file's name")
    end
    enter(state, file, node.where)

@@ -48,6 +48,4 @@ function M.recipe(recipe, v)
    end
 end
 
-M.names = {append_threads = threads}
-
 return M

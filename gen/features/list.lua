@@ -57,6 +57,15 @@ for i, feature in ipairs(M.all) do
    asked[i] = {feature = feature, name = feature.axis.name, silent = axes_of.silent_value(feature.axis)}
 end
 
+-- The axes whose values are off and on, as {name, constant of the templates}.
+local switched = {}
+for _, axis in ipairs(M.axes("forward")) do
+   if axis.values and #axis.values == 2 and axis.values[2] == 1 then
+      local constant = ("k_" .. axis.name):gsub("_(%l)", string.upper)
+      switched[#switched + 1] = {name = axis.name, constant = constant}
+   end
+end
+
 -- Returns the list of the features that a variant has. v keeps it, because the functions below ask in turn.
 local function features_of(v)
    local list = v.features
@@ -147,6 +156,15 @@ local function asked_of(v)
    return setmetatable(has, {__index = unknown}), count
 end
 
+-- Returns the constants of the features that are on or off, as a list of {name, on}: kSoftcap, kCacheRows, ...
+local function switches_of(has)
+   local list = {}
+   for i, axis in ipairs(switched) do
+      list[i] = {name = axis.constant, on = has[axis.name]}
+   end
+   return list
+end
+
 -- Words of templates/features/config.cu.in.
 local window_kinds = {[0] = "kNone", "kSliding", "kPrefix", "kChunks"}
 local bias_kinds = {none = "kNone", fp16 = "kFp16", bf16 = "kBf16", fp32 = "kFp32", bool = "kBool"}
@@ -156,7 +174,7 @@ function M.names(v, op)
    local bias_type, has_gradient = bias.type_of(v)
    local has, count = asked_of(v)
    return {
-      has = has, window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
+      has = has, switches = switches_of(has), window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
       interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
       dbias = has_gradient, kv_type = kv8.type_of(v),
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.

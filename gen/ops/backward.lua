@@ -178,8 +178,7 @@ end
 
 -- Adds to `names` what the templates of all backward families see, and returns it. The caller adds `prepared`.
 function M.shared_names(v, names)
-   names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
-   names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
+   names.convert_rows = convert_rows
    names.columns, names.split, names.split_by = columns.of(v), v.split > 0, v.split
    for _, more in ipairs({features.names(v, "backward"), window.names(v), partial.names(v)}) do
       for key, value in pairs(more) do
@@ -213,6 +212,7 @@ function M.family(name, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
             dq_order = M.adds_dq_in_order(v) and 1 or 0, dq_parts = dq_parts, prepared = v.rows == "prepared",
+            writers = 32 * v.warps,
          })
       end,
    })

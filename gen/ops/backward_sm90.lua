@@ -55,6 +55,11 @@ local function division_of(v)
    return v.d > 128 and by_product or v.dq == "group" and with_dq_group or by_keys
 end
 
+-- Threads that write a tile of dK or dV: a warpgroup for each 64 keys.
+local function writers(v)
+   return 2 * division_of(v).keys
+end
+
 -- With 128 queries in a tile, S^T and dP^T leave registers for sums of this many columns. With more, kernels with
 -- features spill.
 local most_columns = 32
@@ -92,12 +97,11 @@ local function smem_bytes(v)
    local division = division_of(v)
    local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages(v) * v.br)
    local scores = division.keys * v.br
-   local score_stages = stages(v)
-   local bytes = tiles + elements.bytes(v) * score_stages * scores + 2 * stages(v) * 4 * v.br + 8 * (2 + 4 * stages(v))
+   local bytes = tiles + elements.bytes(v) * stages(v) * scores + 2 * stages(v) * 4 * v.br + 8 * (2 + 4 * stages(v))
    if division == by_keys and v.dq == "atomic" then
       return bytes
    end
-   bytes = bytes + 8 * (2 + 2 * score_stages)
+   bytes = bytes + 8 * (2 + 2 * stages(v))
    if v.dq == "bulk" then
       local sharing, width = dq_shares(v)
       return (bytes + 127) // 128 * 128 + v.br * sharing * width * 4
@@ -141,14 +145,14 @@ local function shape_of(v)
    }
 end
 
--- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask; those of dq=bulk and dq=group on
--- an H100, D = 64 to 128, S = 1024 to 16384.
+-- From timings on an H200: D = 32 to 256, S = 2048 and 4096, with and without a mask. dq=bulk and dq=group were timed
+-- on an H100: D = 64 to 128, S = 1024 to 16384.
 --   tensor       FLOP per clock and SM
 --   per_score    clocks per score for what products do not hide
 --   bulk         the same if the copy engine adds dQ
 --   group        FLOP per clock and SM if a warpgroup of its own computes dQ. Products hide the rest
---   order        clocks of the slower order of dV, over those of the faster
---   reversed     clocks if blocks with the last keys come first, over those of the other order. An earlier form of it
+--   order        clocks of the slower order of dV, over clocks of the faster
+--   reversed     clocks if blocks with the last keys come first, over clocks of the other order. An earlier form of it
 --                took 1.05; today's was not measured
 --   divided      FLOP per clock and SM if warpgroups divide the products (by pages)
 --   bias         clocks per score for a bias, which each thread reads by itself
@@ -229,7 +233,8 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), bc = division.keys, stages = stages(v),
+      smem_bytes = smem_bytes(v), bc = division.keys, groups = division.groups, stages = stages(v),
+      writers = writers(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
       consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
       dq_columns = width,
@@ -320,7 +325,7 @@ local function recipe(v)
       entry = M.name, role = "main", threads = 128 * (division.groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
    }
    if v.split > 0 then
-      steps[#steps + 1] = bwd.combine_step(M.name, 2 * keys, 2 * keys * d_pad(v))
+      steps[#steps + 1] = bwd.combine_step(M.name, writers(v), 2 * keys * d_pad(v))
    end
    steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
    return {

@@ -223,7 +223,7 @@ end
 function M.shared_names(v)
    -- own_sequences: sequences have their own lengths, or rows of the cache.
    local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
-   for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names, precision.names(v),
+   for _, more in ipairs({features.names(v, "forward"), window.names(v), precision.names(v),
                           partial.names(v)}) do
       add_names(names, more)
    end
@@ -271,7 +271,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, packed_heads = scheme.splits, smem_bytes = smem_bytes(v),
             fill = v.fill or "whole",
             teams = team_count(v),
-            combine_rows = 1, max_splits = 1, -- for schemes without splits
+            max_splits = 1, -- for schemes without splits
          }
          add_names(names, M.shared_names(v))
          add_names(names, scheme.names)

@@ -273,7 +273,6 @@ function M.names(v)
    names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
    names.staged = bias.is_ahead(v)
    names.dropout_form = drops_beside(v) and "beside" or keeps_early(v) and "early" or "none"
-   names.keys_of_block = keys_of_block
    names.smem_bytes = smem_bytes(v)
    local share = register_shares[v.groups]
    local counted = (v.persistent == 2 or bias.is_ahead(v)) and share.counted or 0

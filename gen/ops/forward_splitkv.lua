@@ -7,9 +7,11 @@ local cost = require("ops.forward_splitkv_cost")
 local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 
--- combine_rows: rows of a block of the combine step, one warp for each. max_splits: the weights for which a warp has
--- room.
-local M = {splits = true, names = {combine_rows = 4, max_splits = cost.max_splits}}
+-- max_splits: the weights for which a warp of the combine step has room.
+local M = {splits = true, names = {max_splits = cost.max_splits}}
+
+-- Rows of a block of the combine step, one warp for each.
+local combine_rows = 4
 
 -- Numbers of m16 row tiles that a warp may have, by br.
 local warp_tiles = {[16] = {1}, [32] = {1, 2}, [64] = {1, 2}}
@@ -122,7 +124,7 @@ function M.recipe(recipe, v)
    recipe.workspace = "partials"
    recipe.steps[2] = {
       entry = recipe.steps[1].entry .. "_combine", role = "combine",
-      threads = 32 * M.names.combine_rows, smem = 0, early = 1, blocks = "rows/" .. M.names.combine_rows,
+      threads = 32 * combine_rows, smem = 0, early = 1, blocks = "rows/" .. combine_rows,
    }
 end
 

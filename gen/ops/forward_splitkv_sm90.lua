@@ -97,7 +97,7 @@ local function names(v)
       all[name] = value
    end
    all.packed_heads = true
-   all.smem_bytes, all.bc = smem_bytes(v), keys
+   all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
    return all
 end
 

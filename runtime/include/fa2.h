@@ -380,11 +380,11 @@ typedef struct fa2_tensor {
 } fa2_tensor;
 
 /* The scales of the rows of K or of V in 8 bits, on the device, of the type problem.kv_scales. The scale of the row
- * that belongs to key j of head h in batch b is number b * stride_batch + j * stride_seq + h * stride_head. Batches and
- * rows are those of K: pages and their rows if K is paged, rows of the cache if the problem has cache_rows, batch 0 for
- * packed sequences. Strides count elements and are not negative. A stride of 0 shares scales: with two of them a head
- * has one scale for all rows. With append they are written: then each row has its own, and no other argument shares its
- * bytes. Fastest: stride_seq is 1. */
+ * that belongs to key j of head h in batch b is number b * stride_batch + j * stride_seq + h * stride_head. Scales
+ * have the batches and rows of K: pages and their rows if K is paged, rows of the cache if the problem has cache_rows,
+ * batch 0 for packed sequences. Strides count elements and are not negative. A stride of 0 shares scales: with two
+ * of them a head has one scale for all rows. With append they are written: then each row has its own, and no other
+ * argument shares its bytes. Fastest: stride_seq is 1. */
 typedef struct fa2_kv_scales {
     const void *data; /* aligned to a scale's bytes */
     int64_t stride_batch;
@@ -621,9 +621,9 @@ typedef enum fa2_log_level {
     FA2_LOG_DEBUG = 4    /* Each problem that is prepared: its kernel, by which rule, after how many microseconds. */
 } fa2_log_level;
 
-/* What the step that rounds K to 8-bit integers (FA2_SCORES_INT8) has lost in a key head, over all sequences. A group
- * of up to 32 keys has one step, so a column that is much larger than the others takes their bits: they become 0. Of
- * normal numbers 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
+/* The loss by rounding K to 8-bit integers (FA2_SCORES_INT8) in a key head, over all sequences. A group of up to 32
+ * keys has one step, so a column that is much larger than the others takes their bits: they become 0. Of normally
+ * distributed numbers, 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
 typedef struct fa2_rounding {
     uint64_t values; /* numbers of K that were rounded, less the mean key */
     uint64_t zeros;  /* how many of them are not 0 and became 0 */

@@ -6,9 +6,10 @@
 //
 // Its entry point is in steps.cu.in.
 
-// The kernel; kWriters threads per block.
-__device__ __forceinline__ void combine(const Params &all)
+// The kernel.
+template <int kBlockThreads> __device__ __forceinline__ void combine(const Params &all)
 {
+    static_assert(kBlockThreads == kWriters, "a thread sums what one thread of each block wrote");
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

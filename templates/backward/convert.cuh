@@ -108,9 +108,10 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     }
 }
 
-// The kernel; kConvertThreads threads per block.
-template <class AnyParams> __device__ __forceinline__ void convert(const AnyParams &p)
+// The kernel.
+template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void convert(const AnyParams &p)
 {
+    static_assert(kBlockThreads == kConvertThreads, "the block has the threads that divide its parts");
     if constexpr (kVarlen)
         convert_packed(p);
     else

@@ -28,11 +28,11 @@ __device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int
 }
 
 // The kernel before the main one: sets the gradient to zero. One warp per query of a head; if several queries share an
-// element, the first one clears it. kClearRows warps per block.
-__device__ __forceinline__ void clear(const Params &p)
+// element, the first one clears it.
+template <int kBlockThreads> __device__ __forceinline__ void clear(const Params &p)
 {
     const auto &f = p.features;
-    const int64 row = int64(blockIdx.x) * kClearRows + threadIdx.x / 32;
+    const int64 row = int64(blockIdx.x) * (kBlockThreads / 32) + threadIdx.x / 32;
     const int64 batch_head = row / p.seq_q, batch = batch_head / p.heads_q;
     const int query = row % p.seq_q, head = batch_head % p.heads_q;
     const bool is_done = (batch >= p.batch) | ((batch > 0) & (f.dbias_batch == 0)) |

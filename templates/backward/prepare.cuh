@@ -6,14 +6,13 @@
 //
 // Its entry point is in steps.cu.in.
 
-constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
-
-// The kernel; kPrepareThreads threads per block.
-template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
+// The kernel.
+template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
+    constexpr int kBlockRows = kBlockThreads / kRowLanes;
     const int64 rows = rows_of_batch_head(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
-    const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
+    const int64 index = int64(blockIdx.x) * kBlockRows + threadIdx.x / kRowLanes;
     const int64 batch_head = index / rows;
     int row;
     if constexpr (kVarlen) {
@@ -29,7 +28,7 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
         p.rows[all_rows + index] = delta;
     }
     if constexpr (kHeadBlocks)
-        clear_parts<kPrepareThreads>(p);
+        clear_parts<kBlockThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
     if constexpr (kDqInOrder) {
@@ -39,11 +38,11 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
     }
     // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
-    constexpr int kQuarters = kRowSums * kPrepareRows;
+    constexpr int kQuarters = kRowSums * kBlockRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
     const int64 left = dq_rows(p, all_rows) * kRowSums - int64(blockIdx.x) * kQuarters;
 #pragma unroll
-    for (int i = threadIdx.x; i < kQuarters; i += kPrepareThreads)
+    for (int i = threadIdx.x; i < kQuarters; i += kBlockThreads)
         if (i < left)
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }

@@ -19,7 +19,6 @@ constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column 
 // One loop processes tiles with and without a mask. Measured with 21 causal kernels that add to dQ in order, D = 128:
 // 14 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
 constexpr bool kOneLoop = kWindow != Window::kNone || kSplit || (kDqInOrder && kCausal && kHeadDim > 64);
-constexpr int kWriters = kThreads;   // threads that write a tile of dK, or of dV
 constexpr unsigned kTogether = 512;  // tiles of keys, over several heads, that are interleaved
 constexpr unsigned kLeastHeads = 8;  // the least number of heads that are interleaved
 // Blocks with the most work come first, over all heads; else blocks are in the order of their keys.

@@ -6,10 +6,10 @@
 //
 // Its entry point is in steps.cu.in.
 
-// The kernel; one block of kSinkThreads per head. The order of the sum is fixed.
-__device__ __forceinline__ void sinks(const Params &p)
+// The kernel; one block per head. The order of the sum is fixed.
+template <int kBlockThreads> __device__ __forceinline__ void sinks(const Params &p)
 {
-    __shared__ float sums[kSinkThreads / 32];
+    __shared__ float sums[kBlockThreads / 32];
     if (p.features.dsinks == nullptr)
         return;
     const int head = blockIdx.x;
@@ -22,7 +22,7 @@ __device__ __forceinline__ void sinks(const Params &p)
     float sum = 0.0f;
     for (int batch = 0; batch < batches(p); batch++) {
         const float *rows = p.rows + (int64(batch) * p.heads_q + head) * head_rows;
-        for (int row = threadIdx.x; row < (kVarlen ? int(head_rows) : p.seq_q); row += kSinkThreads)
+        for (int row = threadIdx.x; row < (kVarlen ? int(head_rows) : p.seq_q); row += kBlockThreads)
             sum += exp2_approx(sink - rows[row]) * rows[all_rows + row];
     }
     for (int lanes = 16; lanes > 0; lanes /= 2)
@@ -32,7 +32,7 @@ __device__ __forceinline__ void sinks(const Params &p)
     __syncthreads();  // the sums of all warps are there
     if (threadIdx.x != 0)
         return;
-    for (int warp = 1; warp < kSinkThreads / 32; warp++)
+    for (int warp = 1; warp < kBlockThreads / 32; warp++)
         sum += sums[warp];
     if constexpr (kDropout)
         sum *= p.features.keep_scale;  // delta was divided by it

@@ -17,24 +17,21 @@ __device__ __forceinline__ void append_chunk(const Params &p, bool is_key, const
     const int position = rows.before + i;
     if (position >= rows.end || (!is_key && chunk >= kValueChunks))
         return;  // no room for the key; or V has fewer columns
-    const Strides &from = is_key ? p.features.new_k_stride : p.features.new_v_stride;
-    const char *row = (is_key ? p.features.new_k : p.features.new_v) + rows.offset(from, head, i) * kElemBytes;
-    char *to = is_key ? cache_at(p, p.k, p.k_stride, rows, head, position)
-                      : cache_at(p, p.v, p.v_stride, rows, head, position);
-    if (to == nullptr)
+    const NewRow row(p, is_key, rows, head, i);
+    if (row.to == nullptr)
         return;
-    const uint4 x = kRotary && is_key ? rotated_chunk(p, row, chunk, position) : load_chunk(row, chunk);
-    reinterpret_cast<uint4 *>(to)[chunk] = x;
+    const uint4 x = kRotary && is_key ? rotated_chunk(p, row.from, chunk, position) : load_chunk(row.from, chunk);
+    reinterpret_cast<uint4 *>(row.to)[chunk] = x;
 }
 
 // Packed sequences: a warp takes one packed row of one head at a time, so it searches for one sequence.
-__device__ __forceinline__ void append_packed(const Params &p)
+template <int kBlockThreads> __device__ __forceinline__ void append_packed(const Params &p)
 {
-    constexpr int kAppendWarps = kAppendThreads / 32;
+    constexpr int kBlockWarps = kBlockThreads / 32;
     const int lane = threadIdx.x % 32, heads_kv = p.heads_q / p.group, growing = kGrowing * heads_kv;
     const int heads = kRotary ? growing + p.heads_q : growing;
-    const int64 count = int64(p.features.total_q) * heads, step = int64(gridDim.x) * kAppendWarps;
-    for (int64 at = int64(blockIdx.x) * kAppendWarps + threadIdx.x / 32; at < count; at += step) {
+    const int64 count = int64(p.features.total_q) * heads, step = int64(gridDim.x) * kBlockWarps;
+    for (int64 at = int64(blockIdx.x) * kBlockWarps + threadIdx.x / 32; at < count; at += step) {
         const int packed = at / heads, head = at % heads;
         const NewRows rows(p, sequence_of_row(p, packed));
         const int i = packed - rows.sequence.first_q;
@@ -49,14 +46,14 @@ __device__ __forceinline__ void append_packed(const Params &p)
 }
 
 // Sequences with a batch each. The host ensures that all rows can be counted in 32 bits, so the divisions are short.
-__device__ __forceinline__ void append_batches(const Params &p)
+template <int kBlockThreads> __device__ __forceinline__ void append_batches(const Params &p)
 {
     const uint32 heads_kv = p.heads_q / p.group, new_count = p.features.new_count;
     const uint32 new_rows = p.batch * new_count * heads_kv;
     const uint32 heads_q = p.heads_q, seq_q = p.seq_q;
     const uint32 rows = kGrowing * new_rows + (kRotary ? p.batch * seq_q * heads_q : 0);
-    const int64 step = int64(gridDim.x) * kAppendThreads;
-    for (int64 i = int64(blockIdx.x) * kAppendThreads + threadIdx.x; i < int64(rows) * kRowChunks; i += step) {
+    const int64 step = int64(gridDim.x) * kBlockThreads;
+    for (int64 i = int64(blockIdx.x) * kBlockThreads + threadIdx.x; i < int64(rows) * kRowChunks; i += step) {
         const int chunk = i % kRowChunks;
         uint32 row = i / kRowChunks;
         if (kRotary && row >= kGrowing * new_rows) {
@@ -72,11 +69,11 @@ __device__ __forceinline__ void append_batches(const Params &p)
     }
 }
 
-// The kernel; kAppendThreads threads per block.
-__device__ __forceinline__ void prepare(const Params &p)
+// The kernel.
+template <int kBlockThreads> __device__ __forceinline__ void prepare(const Params &p)
 {
     if constexpr (kVarlen)
-        append_packed(p);
+        append_packed<kBlockThreads>(p);
     else
-        append_batches(p);
+        append_batches<kBlockThreads>(p);
 }

@@ -61,13 +61,14 @@ __device__ __forceinline__ float put_partial(char *to, int own_splits, const flo
     return merge.lse;
 }
 
-// The kernel; kCombineWarps * 32 threads per block.
-template <class AnyParams> __device__ __forceinline__ void combine(const AnyParams &p)
+// The kernel.
+template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void combine(const AnyParams &p)
 {
-    __shared__ __align__(16) float weights[kCombineWarps][kMaxSplits];
+    constexpr int kBlockWarps = kBlockThreads / 32;
+    __shared__ __align__(16) float weights[kBlockWarps][kMaxSplits];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64 rows = kVarlen ? int64(p.heads_q) * p.features.total_q : int64(p.batch) * p.heads_q * p.seq_q;
-    const int64 row = int64(blockIdx.x) * kCombineWarps + warp;
+    const int64 row = int64(blockIdx.x) * kBlockWarps + warp;
     int head, query, batch, packed;
     if constexpr (kVarlen) {
         head = row / p.features.total_q;

@@ -35,11 +35,8 @@ __device__ __forceinline__ void append_row(const Params &p, bool is_key, const N
     const int lane = threadIdx.x % 32, position = rows.before + i;
     if (position >= rows.end)
         return;  // no room for the key
-    const Strides &from = is_key ? p.features.new_k_stride : p.features.new_v_stride;
-    const char *row = (is_key ? p.features.new_k : p.features.new_v) + rows.offset(from, head, i) * kElemBytes;
-    char *to = is_key ? cache_at(p, p.k, p.k_stride, rows, head, position)
-                      : cache_at(p, p.v, p.v_stride, rows, head, position);
-    if (to == nullptr)
+    const NewRow row(p, is_key, rows, head, i);
+    if (row.to == nullptr)
         return;
     const Strides &of_scales = is_key ? p.features.k_scale_stride : p.features.v_scale_stride;
     char *scale =
@@ -48,21 +45,21 @@ __device__ __forceinline__ void append_row(const Params &p, bool is_key, const N
     const bool has_columns = lane < (is_key ? kRowChunks : kValueChunks);
     uint4 x = {};
     if (has_columns)
-        x = kRotary && is_key ? rotated_chunk(p, row, lane, position) : load_chunk(row, lane);
-    write_rounded(x, has_columns ? reinterpret_cast<uint2 *>(to) + lane : nullptr, scale);
+        x = kRotary && is_key ? rotated_chunk(p, row.from, lane, position) : load_chunk(row.from, lane);
+    write_rounded(x, has_columns ? reinterpret_cast<uint2 *>(row.to) + lane : nullptr, scale);
 }
 
-// The kernel; kAppendThreads threads per block. Its rows are, for each new key or query of each sequence, those of all
-// heads of K, of V and, with rotary, of Q.
-__device__ __forceinline__ void prepare(const Params &p)
+// The kernel. Its rows are, for each new key or query of each sequence, those of all heads of K, of V and, with rotary,
+// of Q.
+template <int kBlockThreads> __device__ __forceinline__ void prepare(const Params &p)
 {
-    constexpr int kAppendWarps = kAppendThreads / 32;
+    constexpr int kBlockWarps = kBlockThreads / 32;
     const int lane = threadIdx.x % 32, heads_kv = p.heads_q / p.group, growing = kGrowing * heads_kv;
     const int heads = kRotary ? growing + p.heads_q : growing;
     const int each = kRotary ? max(p.features.new_count, p.seq_q) : p.features.new_count;  // unless packed
     const int64 count = (kVarlen ? int64(p.features.total_q) : int64(p.batch) * each) * heads;
-    for (int64 at = int64(blockIdx.x) * kAppendWarps + threadIdx.x / 32; at < count;
-         at += int64(gridDim.x) * kAppendWarps) {
+    for (int64 at = int64(blockIdx.x) * kBlockWarps + threadIdx.x / 32; at < count;
+         at += int64(gridDim.x) * kBlockWarps) {
         const int own = at / heads, head = at % heads;
         const NewRows rows(p, kVarlen ? sequence_of_row(p, own) : own / each);
         const int i = kVarlen ? own - rows.sequence.first_q : own % each;

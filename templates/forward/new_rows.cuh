@@ -61,6 +61,20 @@ __device__ __forceinline__ char *cache_at(const Params &p, const char *tensor, c
     return is_there ? const_cast<char *>(tensor) + at * kBytes : nullptr;
 }
 
+// New row i of K or V of a sequence, and its address in the cache, which may be null.
+struct NewRow {
+    const char *from;
+    char *to;
+
+    __device__ __forceinline__ NewRow(const Params &p, bool is_key, const NewRows &rows, int head, int i)
+    {
+        const Strides &stride = is_key ? p.features.new_k_stride : p.features.new_v_stride;
+        from = (is_key ? p.features.new_k : p.features.new_v) + rows.offset(stride, head, i) * kElemBytes;
+        to = is_key ? cache_at(p, p.k, p.k_stride, rows, head, rows.before + i)
+                    : cache_at(p, p.v, p.v_stride, rows, head, rows.before + i);
+    }
+};
+
 // Rotates one chunk of a row of Q into the workspace, where p.q points. If a query sees all keys regardless of its
 // position, all queries use the position of the first new key.
 __device__ __forceinline__ void rotate_query(const Params &p, const NewRows &rows, int head, int query, int chunk)

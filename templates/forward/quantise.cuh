@@ -215,9 +215,10 @@ template <class Any> __device__ __forceinline__ int sequence_of_tile(const Any &
         return tile / ((p.seq_k + kBc - 1) / kBc);
 }
 
-// The kernel; kQuantThreads threads per block.
-__device__ __forceinline__ void quantise(const Params &p)
+// The kernel.
+template <int kBlockThreads> __device__ __forceinline__ void quantise(const Params &p)
 {
+    static_assert(kBlockThreads == kQuantThreads, "the workspace has a scale for each of its warps");
     __shared__ __align__(16) QuantiseMemory memory;
     let_next_step_begin();  // the main kernel's blocks are there when all keys are rounded
     const int64 all = all_key_tiles(p);

@@ -2,10 +2,9 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kDvLate = kLate;                              // dV is started when dS^T is in shared memory
-constexpr int kGroups = kByProduct || kDqWarpgroup ? 3 : 2;  // consumer warpgroups
-constexpr bool kHeavyFirst = false;                          // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;                          // tiles of keys, over several heads, that are interleaved
+constexpr bool kDvLate = kLate;      // dV is started when dS^T is in shared memory
+constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
 // The least number of heads that are interleaved. If blocks of a head add to dQ in the order of their keys, each starts
 // a little after the one before. With more heads, fewer blocks of each head run at a time, and the last of them starts
 // sooner.
@@ -18,7 +17,6 @@ constexpr int kReaders = 8;                       // consumer warps that read a 
 constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
-constexpr int kWriters = kByProduct ? 128 : kKeyWorkers;             // threads that write a tile of dK, or of dV
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
 constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
 constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
@@ -68,7 +66,7 @@ constexpr int kKvTileBytes = kPages * kKvPageBytes;
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * kElemBytes;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
 // Stages of dS^T: one is written while others may still read the one before.
-constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
+constexpr int kScoreStages = kStages;
 constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
 constexpr int kKArea = 0;
 constexpr int kVArea = kKArea + kKvTileBytes;
@@ -78,7 +76,6 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many stages as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T

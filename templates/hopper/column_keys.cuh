@@ -15,11 +15,10 @@ __device__ __forceinline__ char *column_keys_at(const Params &p, int column)
     return reinterpret_cast<char *>(p.partial) + kKeysAt + int64(column) * 8;
 }
 
-// Makes the column keys; the kernel that runs before, with kKeysOfBlock / 2 threads per block. One Philox call of a
-// warp makes the keys of 64 columns.
-__device__ __forceinline__ void prepare_column_keys(const Params &p)
+// Makes the column keys, in the kernel that runs before. One Philox call of a warp makes the keys of 64 columns.
+template <int kBlockThreads> __device__ __forceinline__ void prepare_column_keys(const Params &p)
 {
-    const int lane = threadIdx.x % 32, sixty_four = blockIdx.x * (kKeysOfBlock / 64) + threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, sixty_four = blockIdx.x * (kBlockThreads / 32) + threadIdx.x / 32;
     uint2 *words = reinterpret_cast<uint2 *>(column_keys_at(p, sixty_four * 64)) + lane;
     uint32 x[4];
     column_keys(x, DropoutSeed(p.features), sixty_four, lane_pair(lane), lane % 4);

@@ -135,10 +135,10 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
 
 // The kernel that runs before the main one. Sets the counter of work tiles to 0, and with dropout makes the column
 // keys.
-__device__ __forceinline__ void prepare(const Params &p)
+template <int kBlockThreads> __device__ __forceinline__ void prepare(const Params &p)
 {
     if constexpr (kDropout)
-        prepare_column_keys(p);
+        prepare_column_keys<kBlockThreads>(p);
     if (kCounted && (!kDropout || blockIdx.x == 0) && threadIdx.x == 0)
         *reinterpret_cast<unsigned *>(p.partial) = 0;
 }

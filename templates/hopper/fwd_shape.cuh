@@ -7,18 +7,17 @@ constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 // The part of ALiBi that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
-constexpr int kGroupRows = 64;                                     // M of wgmma
-constexpr int kBr = kGroupRows * kGroups;                          // query rows per block
-constexpr int kThreads = (kGroups + 1) * 128;                      // the last warpgroup loads
-constexpr int kPrepareThreads = kDropout ? kKeysOfBlock / 2 : 32;  // of the kernel that runs before
-constexpr int kRowTiles = 1;                                       // m16 row tiles per warp
-constexpr int kColTiles = kBc / 8;                                 // n8 column tiles of S
-constexpr int kOutTiles = kHeadDim / 8;                            // n8 column tiles of O
-constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // columns that S = Q K^T sums over, padded
-constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S = Q K^T
-constexpr int kPages = (kHeadDim + 63) / 64;                       // pages of 64 columns per tile
-constexpr bool kSwizzle = true;        // rows of O in shared memory: 16-byte chunks permuted by row
-constexpr bool kQInRegisters = false;  // O may use the area of Q, so its rows must be read first
+constexpr int kGroupRows = 64;                             // M of wgmma
+constexpr int kBr = kGroupRows * kGroups;                  // query rows per block
+constexpr int kThreads = (kGroups + 1) * 128;              // the last warpgroup loads
+constexpr int kRowTiles = 1;                               // m16 row tiles per warp
+constexpr int kColTiles = kBc / 8;                         // n8 column tiles of S
+constexpr int kOutTiles = kHeadDim / 8;                    // n8 column tiles of O
+constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;  // columns that S = Q K^T sums over, padded
+constexpr int kDepth = kHeadDimPadded / 16;                // k16 steps of S = Q K^T
+constexpr int kPages = (kHeadDim + 63) / 64;               // pages of 64 columns per tile
+constexpr bool kSwizzle = true;                            // rows of O in shared memory: 16-byte chunks permuted by row
+constexpr bool kQInRegisters = false;                      // O may use the area of Q, so its rows must be read first
 
 // A bias in 16 bits comes through shared memory (bias_tiles.cuh). Its words are read while S is computed, unless other
 // work is done at that time.

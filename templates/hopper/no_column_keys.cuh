@@ -7,7 +7,7 @@ __device__ __forceinline__ const char *column_keys_at(const Params &, int)
     return nullptr;
 }
 
-__device__ __forceinline__ void prepare_column_keys(const Params &) {}
+template <int kBlockThreads> __device__ __forceinline__ void prepare_column_keys(const Params &) {}
 
 struct KeyTile {
     __device__ __forceinline__ KeyTile(uint32, const Stage &) {}

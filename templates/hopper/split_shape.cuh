@@ -5,8 +5,7 @@
 constexpr int kParts = 2;  // consumer warpgroups: both have all rows, each half of O's columns
 constexpr int kTeams = 1;
 constexpr bool kSplit = true, kPackedHeads = true, kVInK = true;
-constexpr int kBr = 64;     // query rows per block: M of wgmma
-constexpr int kStages = 2;  // stages of K
+constexpr int kBr = 64;  // query rows per block: M of wgmma
 constexpr int kThreads = kParts * 128;
 constexpr int kFeedThreads = 128;  // the producer warpgroup
 constexpr int kTeamThreads = kThreads;

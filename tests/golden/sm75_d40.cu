@@ -134,17 +134,29 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
+// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
+#line 32 "templates/features/config.cu.in"
+constexpr bool kSoftcap = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kAlibi = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kSinks = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kDropout = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kSeqused = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kVarlen = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kPaged = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kLeftpad = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kCacheRows = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kAppend = false;
+#line 34 "templates/features/config.cu.in"
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
@@ -267,9 +279,7 @@ static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURE
 constexpr int kBc = 32;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 #line 2 "templates/forward/splits_config.cu.in"
-constexpr int kMaxSplits = 1;          // most blocks that divide the keys of a row tile
-constexpr int kCombineWarps = 1;     // rows, one per warp, of a block of the combining kernel
-constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
+constexpr int kMaxSplits = 1;  // most blocks that divide the keys of a row tile
 #line 2 "templates/forward/config.cu.in"
 // ---- the variant -------------------------------------------------------------------------------
 #line 1 "templates/lib/mma_config.cu.in"

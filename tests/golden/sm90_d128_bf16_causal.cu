@@ -134,17 +134,29 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
+// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
+#line 32 "templates/features/config.cu.in"
+constexpr bool kSoftcap = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kAlibi = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kSinks = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kDropout = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kSeqused = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kVarlen = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kPaged = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kLeftpad = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kCacheRows = false;
+#line 32 "templates/features/config.cu.in"
+constexpr bool kAppend = false;
+#line 34 "templates/features/config.cu.in"
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
@@ -282,7 +294,6 @@ enum class DropoutForm { none, beside, early };
 constexpr DropoutForm kDropoutForm = DropoutForm::none;
 constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
 constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
-constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
 #line 3 "templates/hopper/fwd_shape.cuh"
@@ -293,18 +304,17 @@ constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 // The part of ALiBi that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
-constexpr int kGroupRows = 64;                                     // M of wgmma
-constexpr int kBr = kGroupRows * kGroups;                          // query rows per block
-constexpr int kThreads = (kGroups + 1) * 128;                      // the last warpgroup loads
-constexpr int kPrepareThreads = kDropout ? kKeysOfBlock / 2 : 32;  // of the kernel that runs before
-constexpr int kRowTiles = 1;                                       // m16 row tiles per warp
-constexpr int kColTiles = kBc / 8;                                 // n8 column tiles of S
-constexpr int kOutTiles = kHeadDim / 8;                            // n8 column tiles of O
-constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // columns that S = Q K^T sums over, padded
-constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S = Q K^T
-constexpr int kPages = (kHeadDim + 63) / 64;                       // pages of 64 columns per tile
-constexpr bool kSwizzle = true;        // rows of O in shared memory: 16-byte chunks permuted by row
-constexpr bool kQInRegisters = false;  // O may use the area of Q, so its rows must be read first
+constexpr int kGroupRows = 64;                             // M of wgmma
+constexpr int kBr = kGroupRows * kGroups;                  // query rows per block
+constexpr int kThreads = (kGroups + 1) * 128;              // the last warpgroup loads
+constexpr int kRowTiles = 1;                               // m16 row tiles per warp
+constexpr int kColTiles = kBc / 8;                         // n8 column tiles of S
+constexpr int kOutTiles = kHeadDim / 8;                    // n8 column tiles of O
+constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;  // columns that S = Q K^T sums over, padded
+constexpr int kDepth = kHeadDimPadded / 16;                // k16 steps of S = Q K^T
+constexpr int kPages = (kHeadDim + 63) / 64;               // pages of 64 columns per tile
+constexpr bool kSwizzle = true;                            // rows of O in shared memory: 16-byte chunks permuted by row
+constexpr bool kQInRegisters = false;                      // O may use the area of Q, so its rows must be read first
 
 // A bias in 16 bits comes through shared memory (bias_tiles.cuh). Its words are read while S is computed, unless other
 // work is done at that time.

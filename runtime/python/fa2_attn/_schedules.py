@@ -28,7 +28,7 @@ class Link(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What the ranks of a group do in one call, for the rank that does most."""
+    """The work of a group's ranks in one call, for the rank that does most."""
     ranks: int
     balanced: bool        # all ranks have equal work in each step
     causal: bool
@@ -103,7 +103,7 @@ def estimate(schedule: str, work: Work, link: Link) -> float:
 
 
 class Knowledge:
-    """What a group knows: its link, and times of calls."""
+    """A group's knowledge: its link, and times of calls."""
 
     def __init__(self) -> None:
         self.link: Optional[Link] = None

@@ -1,4 +1,4 @@
-"""What the ranks of fa2_attn.distributed share: a call, and which rows of it meet in each of its steps."""
+"""Describes what the ranks of fa2_attn.distributed share: a call, and which rows of it meet in each of its steps."""
 
 import functools
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
@@ -27,7 +27,7 @@ def lengths_of(cu_seqlens: Any) -> List[int]:
 @functools.lru_cache(maxsize=_OWN_ROWS)
 @torch.inference_mode(False)
 def rows_of(layout: str, rank: int, ranks: int, lengths: Tuple[int, ...], device: Any) -> Tensor:
-    """Returns the rows of a rank among those of all sequences."""
+    """Returns the places of a rank's rows among the rows of all sequences."""
     return torch.cat([torch.arange(place.start, place.stop, place.step)
                       for place in _layouts.places(layout, rank, ranks, lengths)]).to(device)
 
@@ -178,10 +178,10 @@ def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks
 def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: Tensor) -> Meeting:
     """Returns a call with ALiBi by the positions of the whole sequence.
 
-    Among rows of one piece, distances are those of their numbers, times the piece's stride. Between striped pieces they
-    are so, too, and greater by one number less than the stride: it lowers all scores and the LSE alike. Otherwise all
-    keys that a query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number of the
-    query's row, by which all its scores and its LSE are lower.
+    Among rows of one piece, a distance is the difference of their numbers, times the piece's stride. Between striped
+    pieces it is so, too, and greater by one number less than the stride: it lowers all scores and the LSE alike.
+    Otherwise all keys that a query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number
+    of the query's row, by which all its scores and its LSE are lower.
     """
     settings: Dict[str, Any] = {"causal": one.causal, "window": one.window}
     slopes, rank, ranks = call.alibi_slopes, dist.get_rank(call.group), dist.get_world_size(call.group)

@@ -6,7 +6,7 @@
 
 Each rank has some rows of each sequence, by its layout. positions() says which. With the schedules 'ring' and 'gather'
 keys travel and queries stay. Results over the keys of one rank are float32 until all are merged, and so are gradients.
-So the error is about that of one call. With 'ulysses' heads are exchanged for rows: each rank has some heads of all rows.
+So the error is about as in one call. With 'ulysses' heads are exchanged for rows: each rank has some heads of all rows.
 """
 
 import functools
@@ -386,11 +386,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     every rank all of them first, which takes P times their memory. 'ulysses' gives every rank some heads of all rows; Hq
     and Hkv are multiples of P. 'auto' takes the fastest by a model of the link and the kernels, which tune() corrects;
     explain() says which and why. The first call of a group that leaves 'auto' a choice measures the link.
-    window: masks are exactly those of one GPU. With packed sequences by 'gather' (causal) and 'ulysses' only.
-    alibi_slopes: distances are those of one GPU. By 'ring' with as many rows of q as of k and without packed sequences
+    window: masks are exactly as on one GPU. With packed sequences by 'gather' (causal) and 'ulysses' only.
+    alibi_slopes: distances are as on one GPU. By 'ring' with as many rows of q as of k and without packed sequences
     (striped: causal), by 'gather' causal, by 'ulysses' always. They have no gradient.
-    sinks: float32 [Hq], alike on all ranks. Its gradient is that of the own rows (ulysses: heads): sum it over the
-    ranks, as those of other parameters.
+    sinks: float32 [Hq], alike on all ranks. Its gradient covers the own rows (ulysses: heads): sum it over the
+    ranks, like the gradients of other parameters.
     dropout_p, dropout_seed: each pair of ranks draws for itself, so other elements are dropped than on one GPU. None
     draws a seed from the host's generator. Backward drops what forward did.
     cu_seqlens: bounds of packed sequences on all ranks together, a list or a tensor (one on a GPU is waited for). Each

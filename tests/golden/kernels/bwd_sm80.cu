@@ -133,17 +133,18 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
+// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
+constexpr bool kSoftcap = false;
+constexpr bool kAlibi = false;
+constexpr bool kSinks = false;
+constexpr bool kDropout = false;
+constexpr bool kSeqused = false;
+constexpr bool kVarlen = false;
+constexpr bool kPaged = false;
+constexpr bool kLeftpad = false;
+constexpr bool kCacheRows = false;
+constexpr bool kAppend = false;
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
@@ -280,11 +281,8 @@ constexpr int kSplitBy = 0;          // 1, 2: several blocks share the queries o
 constexpr bool kSplit = kSplitBy > 0;
 constexpr bool kHeadBlocks = kSplitBy == 2;  // they have some query heads of a group each, and add to dK and dV
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
-// Kernels before and after the main one: threads of a block, or rows.
-constexpr int kPrepareThreads = 256;
-constexpr int kConvertRows = 32;
-constexpr int kSinkThreads = 256;
-constexpr int kClearRows = 8;
+constexpr int kWriters = 128;           // threads that write a tile of dK, or of dV
+constexpr int kConvertRows = 32;  // rows of dQ of a block that converts it
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kWarps = 4;
 constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
@@ -315,7 +313,6 @@ constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column 
 // One loop processes tiles with and without a mask. Measured with 21 causal kernels that add to dQ in order, D = 128:
 // 14 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
 constexpr bool kOneLoop = kWindow != Window::kNone || kSplit || (kDqInOrder && kCausal && kHeadDim > 64);
-constexpr int kWriters = kThreads;   // threads that write a tile of dK, or of dV
 constexpr unsigned kTogether = 512;  // tiles of keys, over several heads, that are interleaved
 constexpr unsigned kLeastHeads = 8;  // the least number of heads that are interleaved
 // Blocks with the most work come first, over all heads; else blocks are in the order of their keys.
@@ -2324,14 +2321,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) bwd_sm80(const __grid_con
 //
 // Its entry point is in steps.cu.in.
 
-constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
-
-// The kernel; kPrepareThreads threads per block.
-template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
+// The kernel.
+template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
+    constexpr int kBlockRows = kBlockThreads / kRowLanes;
     const int64 rows = rows_of_batch_head(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
-    const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
+    const int64 index = int64(blockIdx.x) * kBlockRows + threadIdx.x / kRowLanes;
     const int64 batch_head = index / rows;
     int row;
     if constexpr (kVarlen) {
@@ -2347,7 +2343,7 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
         p.rows[all_rows + index] = delta;
     }
     if constexpr (kHeadBlocks)
-        clear_parts<kPrepareThreads>(p);
+        clear_parts<kBlockThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
     if constexpr (kDqInOrder) {
@@ -2357,11 +2353,11 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
     }
     // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
-    constexpr int kQuarters = kRowSums * kPrepareRows;
+    constexpr int kQuarters = kRowSums * kBlockRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
     const int64 left = dq_rows(p, all_rows) * kRowSums - int64(blockIdx.x) * kQuarters;
 #pragma unroll
-    for (int i = threadIdx.x; i < kQuarters; i += kPrepareThreads)
+    for (int i = threadIdx.x; i < kQuarters; i += kBlockThreads)
         if (i < left)
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
@@ -2471,20 +2467,21 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     }
 }
 
-// The kernel; kConvertThreads threads per block.
-template <class AnyParams> __device__ __forceinline__ void convert(const AnyParams &p)
+// The kernel.
+template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void convert(const AnyParams &p)
 {
+    static_assert(kBlockThreads == kConvertThreads, "the block has the threads that divide its parts");
     if constexpr (kVarlen)
         convert_packed(p);
     else
         convert_batches(p);
 }
-// ---- entry points of the kernels before and after the main one ------------------------------------------------------
+// ---- entry points of the kernels before and after the main one: each function gets the threads of a block ----------
 extern "C" __global__ void __launch_bounds__(256) bwd_sm80_prepare(const __grid_constant__ Params p)
 {
-    prepare(p);
+    prepare<256>(p);
 }
 extern "C" __global__ void __launch_bounds__(128) bwd_sm80_convert(const __grid_constant__ Params p)
 {
-    convert(p);
+    convert<128>(p);
 }

@@ -133,17 +133,18 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
+// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
+constexpr bool kSoftcap = false;
+constexpr bool kAlibi = false;
+constexpr bool kSinks = false;
+constexpr bool kDropout = false;
+constexpr bool kSeqused = false;
+constexpr bool kVarlen = false;
+constexpr bool kPaged = false;
+constexpr bool kLeftpad = false;
+constexpr bool kCacheRows = false;
+constexpr bool kAppend = false;
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
@@ -280,19 +281,16 @@ constexpr int kSplitBy = 0;          // 1, 2: several blocks share the queries o
 constexpr bool kSplit = kSplitBy > 0;
 constexpr bool kHeadBlocks = kSplitBy == 2;  // they have some query heads of a group each, and add to dK and dV
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
-// Kernels before and after the main one: threads of a block, or rows.
-constexpr int kPrepareThreads = 256;
-constexpr int kConvertRows = 32;
-constexpr int kSinkThreads = 256;
-constexpr int kClearRows = 8;
+constexpr int kWriters = 256;           // threads that write a tile of dK, or of dV
+constexpr int kConvertRows = 32;  // rows of dQ of a block that converts it
 // ---- the variant -------------------------------------------------------------------------------
+constexpr int kGroups = 2;         // consumer warpgroups
 constexpr int kDqColumns = 64;  // columns of dQ per warpgroup, or at a time
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kDvLate = kLate;                              // dV is started when dS^T is in shared memory
-constexpr int kGroups = kByProduct || kDqWarpgroup ? 3 : 2;  // consumer warpgroups
-constexpr bool kHeavyFirst = false;                          // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;                          // tiles of keys, over several heads, that are interleaved
+constexpr bool kDvLate = kLate;      // dV is started when dS^T is in shared memory
+constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
 // The least number of heads that are interleaved. If blocks of a head add to dQ in the order of their keys, each starts
 // a little after the one before. With more heads, fewer blocks of each head run at a time, and the last of them starts
 // sooner.
@@ -305,7 +303,6 @@ constexpr int kReaders = 8;                       // consumer warps that read a 
 constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
-constexpr int kWriters = kByProduct ? 128 : kKeyWorkers;             // threads that write a tile of dK, or of dV
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
 constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
 constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
@@ -355,7 +352,7 @@ constexpr int kKvTileBytes = kPages * kKvPageBytes;
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * kElemBytes;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
 // Stages of dS^T: one is written while others may still read the one before.
-constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
+constexpr int kScoreStages = kStages;
 constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
 constexpr int kKArea = 0;
 constexpr int kVArea = kKArea + kKvTileBytes;
@@ -365,7 +362,6 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many stages as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
@@ -2509,14 +2505,13 @@ __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, i
 //
 // Its entry point is in steps.cu.in.
 
-constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
-
-// The kernel; kPrepareThreads threads per block.
-template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
+// The kernel.
+template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
+    constexpr int kBlockRows = kBlockThreads / kRowLanes;
     const int64 rows = rows_of_batch_head(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
-    const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
+    const int64 index = int64(blockIdx.x) * kBlockRows + threadIdx.x / kRowLanes;
     const int64 batch_head = index / rows;
     int row;
     if constexpr (kVarlen) {
@@ -2532,7 +2527,7 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
         p.rows[all_rows + index] = delta;
     }
     if constexpr (kHeadBlocks)
-        clear_parts<kPrepareThreads>(p);
+        clear_parts<kBlockThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
     if constexpr (kDqInOrder) {
@@ -2542,11 +2537,11 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
     }
     // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
-    constexpr int kQuarters = kRowSums * kPrepareRows;
+    constexpr int kQuarters = kRowSums * kBlockRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
     const int64 left = dq_rows(p, all_rows) * kRowSums - int64(blockIdx.x) * kQuarters;
 #pragma unroll
-    for (int i = threadIdx.x; i < kQuarters; i += kPrepareThreads)
+    for (int i = threadIdx.x; i < kQuarters; i += kBlockThreads)
         if (i < left)
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
@@ -2656,20 +2651,21 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     }
 }
 
-// The kernel; kConvertThreads threads per block.
-template <class AnyParams> __device__ __forceinline__ void convert(const AnyParams &p)
+// The kernel.
+template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void convert(const AnyParams &p)
 {
+    static_assert(kBlockThreads == kConvertThreads, "the block has the threads that divide its parts");
     if constexpr (kVarlen)
         convert_packed(p);
     else
         convert_batches(p);
 }
-// ---- entry points of the kernels before and after the main one ------------------------------------------------------
+// ---- entry points of the kernels before and after the main one: each function gets the threads of a block ----------
 extern "C" __global__ void __launch_bounds__(256) bwd_sm90_prepare(const __grid_constant__ Params p)
 {
-    prepare(p);
+    prepare<256>(p);
 }
 extern "C" __global__ void __launch_bounds__(256) bwd_sm90_convert(const __grid_constant__ Params p)
 {
-    convert(p);
+    convert<256>(p);
 }

@@ -135,17 +135,18 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // scores decrease with the distance of the key
-constexpr bool kSinks = false;        // the softmax has one more column, without a value
-constexpr bool kDropout = false;      // some elements of P are dropped
-constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = true;      // number of keys per sequence is read from device memory
-constexpr bool kLeftpad = false;      // the first keys are padding
+// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
+constexpr bool kSoftcap = false;
+constexpr bool kAlibi = false;
+constexpr bool kSinks = false;
+constexpr bool kDropout = false;
+constexpr bool kSeqused = true;
+constexpr bool kVarlen = false;
+constexpr bool kPaged = true;
+constexpr bool kLeftpad = false;
+constexpr bool kCacheRows = false;
+constexpr bool kAppend = false;
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = true;        // K and V are paged
-constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
-constexpr bool kAppend = false;       // new keys and values are first written into K and V
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
 constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
@@ -338,9 +339,7 @@ static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURE
 // ---- configuration of all forward families ---------------------------------------------------------------------
 constexpr int kBc = 16;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
-constexpr int kMaxSplits = 256;          // most blocks that divide the keys of a row tile
-constexpr int kCombineWarps = 4;     // rows, one per warp, of a block of the combining kernel
-constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
+constexpr int kMaxSplits = 256;  // most blocks that divide the keys of a row tile
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kWarps = 4;
 constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
@@ -2925,13 +2924,14 @@ __device__ __forceinline__ float put_partial(char *to, int own_splits, const flo
     return merge.lse;
 }
 
-// The kernel; kCombineWarps * 32 threads per block.
-template <class AnyParams> __device__ __forceinline__ void combine(const AnyParams &p)
+// The kernel.
+template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void combine(const AnyParams &p)
 {
-    __shared__ __align__(16) float weights[kCombineWarps][kMaxSplits];
+    constexpr int kBlockWarps = kBlockThreads / 32;
+    __shared__ __align__(16) float weights[kBlockWarps][kMaxSplits];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64 rows = kVarlen ? int64(p.heads_q) * p.features.total_q : int64(p.batch) * p.heads_q * p.seq_q;
-    const int64 row = int64(blockIdx.x) * kCombineWarps + warp;
+    const int64 row = int64(blockIdx.x) * kBlockWarps + warp;
     int head, query, batch, packed;
     if constexpr (kVarlen) {
         head = row / p.features.total_q;
@@ -3029,8 +3029,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) fwd_splitkv_sm80(const __
 {
     forward(p);
 }
-// ---- entry points of the kernels before and after the main one ------------------------------------------------------
+// ---- entry points of the kernels before and after the main one: each function gets the threads of a block ----------
 extern "C" __global__ void __launch_bounds__(128) fwd_splitkv_sm80_combine(const __grid_constant__ Params p)
 {
-    combine(p);
+    combine<128>(p);
 }
