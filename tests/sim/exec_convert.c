@@ -1,5 +1,5 @@
 /*
- * cvt: between integers, between integers and fp32, between fp32 and 16-bit floats.
+ * cvt: between integers, between integers and fp32, between fp32 and 16-bit floats, from fp32 to e4m3.
  */
 #include "half.h"
 
@@ -117,6 +117,7 @@ SIM_UNARY(float_of_bfloat, uint32_t, sim_float_bits(sim_bfloat_to_float(x & 0xff
 /* The first source goes to the upper half. */
 SIM_BINARY(half_pair, uint32_t, sim_float_to_half(sim_float(x)) << 16 | sim_float_to_half(sim_float(y)))
 SIM_BINARY(bfloat_pair, uint32_t, sim_float_to_bfloat(sim_float(x)) << 16 | sim_float_to_bfloat(sim_float(y)))
+SIM_BINARY(e4m3_pair, uint32_t, sim_float_to_e4m3(sim_float(x)) << 8 | sim_float_to_e4m3(sim_float(y)))
 
 #define ROW(opcode, form, handler, info)                                                                               \
     {                                                                                                                  \
@@ -168,6 +169,7 @@ static const sim_row rows[] = {
     ROW("cvt.f32.bf16", "r s", float_of_bfloat, 0),
     ROW("cvt.rn.f16x2.f32", "r s s", half_pair, 0),
     ROW("cvt.rn.bf16x2.f32", "r s s", bfloat_pair, 0),
+    ROW("cvt.rn.satfinite.e4m3x2.f32", "r s s", e4m3_pair, 0),
 };
 
 const sim_rows sim_rows_convert = {rows, sizeof rows / sizeof *rows};

@@ -5,28 +5,29 @@
  * the wait for it. hazards.c checks this for registers. The shadow checks it for shared memory: it treats a group's
  * reads as lasting until the wait. The four warps of a warpgroup must execute the same, but need not meet.
  *
- * Accumulators have the layout of mma.sync, for each 8 columns.
+ * Accumulators have the layout of mma.sync, for each 8 columns. Sums of e4m3 products are rounded to fp32, as all
+ * others (matrix.h). The hardware keeps fewer of their bits, in a way that is not documented.
  */
 #include <string.h>
 #include "access.h"
 #include "arena.h"
 #include "matrix.h"
 
-enum { GROUP_WARPS = 4, ROWS = 16, DEPTH = 16, COLUMNS_MAX = 256, SIDE = SIM_SIDE };
-enum { BF16 = 1, A_REGISTERS = 2 }; /* bits of info below the columns */
+enum { GROUP_WARPS = 4, ROWS = 16, DEPTH = 16, DEPTH_MAX = 32, COLUMNS_MAX = 256, SIDE = SIM_SIDE };
+enum { BF16 = 1, A_REGISTERS = 2 }; /* bits of info below the shape */
 
 typedef struct product {
     const sim_op *op;
-    int tiles;
-    bool bf16, add, a_in_registers;
+    int tiles, depth;
+    bool bf16, e4m3, add, a_in_registers;
     float scale; /* of the products: 1 or -1 */
     sim_operand a, b;
 } product;
 
 /* A warp's operands as numbers: its rows of A, times the scale, and all columns of B. */
 typedef struct numbers {
-    float a[ROWS][DEPTH];
-    sim_line b[DEPTH][COLUMNS_MAX / SIDE];
+    float a[ROWS][DEPTH_MAX];
+    sim_line b[DEPTH_MAX][COLUMNS_MAX / SIDE];
 } numbers;
 
 /* ---- the same steps in all warps of a warpgroup ---- */
@@ -180,13 +181,13 @@ static bool is_scale(uint32_t value)
 }
 
 /* Sources: A (4 registers or a descriptor), B, scale-d, scales of A and B, transposition of A (if it has a descriptor)
- * and of B. */
+ * and of B. Matrices of e4m3 are never transposed. */
 static bool take_operands(sim_warp *w, product *p)
 {
     const int32_t *src = p->op->src + (p->a_in_registers ? 4 : 1);
     const uint32_t scale_a = *sim_source(w, src[2]), scale_b = *sim_source(w, src[3]);
-    const uint32_t transpose_a = p->a_in_registers ? 0 : *sim_source(w, src[4]);
-    const uint32_t transpose_b = *sim_source(w, src[p->a_in_registers ? 4 : 5]);
+    const uint32_t transpose_a = p->a_in_registers || p->e4m3 ? 0 : *sim_source(w, src[4]);
+    const uint32_t transpose_b = p->e4m3 ? 0 : *sim_source(w, src[p->a_in_registers ? 4 : 5]);
     sim_group_step step = {.op = w->pc};
     if (!is_scale(scale_a) || !is_scale(scale_b) || transpose_a > 1 || transpose_b > 1) {
         sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
@@ -225,7 +226,42 @@ static void take_b(const sim_warp *w, const product *p, numbers *out)
         }
 }
 
-/* Reads part (h, half) of A: 8 rows from 8 * h, 8 columns from 8 * half. */
+/* A chunk of 16 bytes as numbers, in two lines. */
+static void widen_bytes(sim_elements chunk, sim_line out[2])
+{
+    uint8_t bytes[2 * SIDE];
+    memcpy(bytes, &chunk, sizeof bytes);
+    out[0] = sim_widen_e4m3(bytes);
+    out[1] = sim_widen_e4m3(bytes + SIDE);
+}
+
+static void take_b_bytes(const sim_warp *w, const product *p, numbers *out)
+{
+    for (unsigned tile = 0; tile < (unsigned)p->tiles; tile++)
+        for (unsigned i = 0; i < 2 * SIDE; i++) {
+            const unsigned column = i / 2, half = i % 2;
+            sim_line line[2];
+            widen_bytes(chunk_at(w, &p->b, SIDE * tile + sim_line_order[column], half), line);
+            for (unsigned k = 0; k < 2 * SIDE; k++)
+                out->b[2 * SIDE * half + k][tile][column] = line[k / SIDE][k % SIDE];
+        }
+}
+
+/* Writes a chunk of a row of A: part `half` of its depth. */
+static void put_a(const product *p, sim_elements chunk, unsigned half, float row[DEPTH_MAX])
+{
+    sim_line line[2];
+    if (p->e4m3)
+        widen_bytes(chunk, line);
+    else
+        line[0] = sim_widen(chunk, p->bf16);
+    for (int i = 0; i < (p->e4m3 ? 2 : 1); i++) {
+        line[i] *= p->scale;
+        memcpy(row + (unsigned)p->depth / 2 * half + SIDE * i, &line[i], sizeof line[i]);
+    }
+}
+
+/* Reads part (h, half) of A: 8 rows from 8 * h, half of the depth. */
 static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigned half, numbers *out)
 {
     const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS + SIDE * h;
@@ -237,10 +273,8 @@ static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigne
             p->a.transposed ? chunk_at(w, &p->a, SIDE * half + i, first / SIDE) : chunk_at(w, &p->a, first + i, half);
     if (!p->a_in_registers && p->a.transposed)
         sim_transpose(m);
-    for (unsigned i = 0; i < SIDE; i++) {
-        const sim_line row = sim_widen(m[i], p->bf16) * p->scale;
-        memcpy(&out->a[SIDE * h + i][SIDE * half], &row, sizeof row);
-    }
+    for (unsigned i = 0; i < SIDE; i++)
+        put_a(p, m[i], half, out->a[SIDE * h + i]);
 }
 
 /* ---- the product ---- */
@@ -253,7 +287,7 @@ static void multiply(sim_warp *w, const product *p, const numbers *n, int tile, 
     sim_line sum[SIDE] = {{0}};
     if (p->add)
         sim_take_lines(even, odd, sum);
-    for (int k = 0; k < DEPTH; k++) {
+    for (int k = 0; k < p->depth; k++) {
         const sim_line b = n->b[k][tile];
         for (int row = 0; row < SIDE; row++)
             sum[row] = sim_add_product(sum[row], n->a[SIDE * h + row][k], b);
@@ -265,14 +299,19 @@ static void mma_async(const sim_op *op, sim_warp *w)
 {
     product p = {.op = op,
                  .tiles = sim_product_columns(op->info) / SIDE,
+                 .depth = op->info & SIM_BYTES ? DEPTH_MAX : DEPTH,
                  .bf16 = (op->info & BF16) != 0,
+                 .e4m3 = (op->info & SIM_BYTES) != 0,
                  .a_in_registers = (op->info & A_REGISTERS) != 0};
     const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS;
     numbers n;
     if (!is_whole(w) || !take_operands(w, &p) || !(p.a_in_registers || sim_operand_read(w, &p.a, first, ROWS)) ||
         !sim_operand_read(w, &p.b, 0, (unsigned)p.tiles * SIDE))
         return;
-    take_b(w, &p, &n);
+    if (p.e4m3)
+        take_b_bytes(w, &p, &n);
+    else
+        take_b(w, &p, &n);
     for (unsigned part = 0; part < 4; part++)
         take_a_part(w, &p, part / 2, part % 2, &n);
     for (int tile = 0; tile < p.tiles; tile++)
@@ -313,14 +352,16 @@ void sim_other_shape(const sim_op *op, sim_warp *w)
 
 /* ---- rows ---- */
 
-#define PRODUCT(n, half, element, info)                                                                                \
-    {"wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element, #half "R S S T k k k k", mma_async,        \
+#define PRODUCT(n, half, type, transpose_a, transpose_b, info)                                                         \
+    {"wgmma.mma_async.sync.aligned.m64n" #n type, #half "R S S T k k" transpose_a transpose_b, mma_async,              \
      SIM_KIND_PRODUCT, SIM_COLUMNS(n) | (info)},                                                                       \
     {                                                                                                                  \
-        "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element, #half "R 4s S T k k k", mma_async,      \
-            SIM_KIND_PRODUCT, SIM_COLUMNS(n) | (info) | A_REGISTERS                                                    \
+        "wgmma.mma_async.sync.aligned.m64n" #n type, #half "R 4s S T k k" transpose_b, mma_async, SIM_KIND_PRODUCT,    \
+            SIM_COLUMNS(n) | (info) | A_REGISTERS                                                                      \
     }
-#define PRODUCTS(n, half) PRODUCT(n, half, "f16", 0), PRODUCT(n, half, "bf16", BF16)
+#define PRODUCTS(n, half)                                                                                              \
+    PRODUCT(n, half, "k16.f32.f16.f16", " k", " k", 0), PRODUCT(n, half, "k16.f32.bf16.bf16", " k", " k", BF16),       \
+        PRODUCT(n, half, "k32.f32.e4m3.e4m3", "", "", SIM_BYTES)
 
 static const sim_row rows[] = {
     PRODUCTS(8, 4),

@@ -1,5 +1,5 @@
 /*
- * fp16 and bf16 bits to and from fp32, written so that the compiler vectorises it. Rounds to nearest even. NaN becomes
+ * Bits of fp16, bf16 and e4m3 to and from fp32, written so that the compiler vectorises it. Rounds to nearest even. NaN becomes
  * 0x7fff or 0x7fffffff, as with cvt. Conversion from fp16 creates no subnormal fp32 on the way, which would be slow on
  * the host.
  */
@@ -40,6 +40,18 @@ static inline uint32_t sim_float_to_bfloat(float value)
 {
     const uint32_t bits = sim_float_bits(value);
     return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+/* e4m3 has no infinities. Out of range: its largest number, 448. NaN is 0x7f. Adding 2^14 rounds to the last place of
+ * 2^14, 2^-9, which is the subnormal unit. */
+static inline uint32_t sim_float_to_e4m3(float value)
+{
+    const uint32_t bits = sim_float_bits(value), sign = bits >> 24 & 0x80;
+    const uint32_t size = bits & 0x7fffffffu;
+    const uint32_t normal = (size + 0x7ffff + (size >> 20 & 1) - 0x3c000000u) >> 20;
+    const uint32_t tiny = sim_float_bits(sim_float(size) + 0x1p14f) - sim_float_bits(0x1p14f);
+    const uint32_t byte = size < 0x3c800000u ? tiny : size >= 0x43e00000u ? 0x7e : normal;
+    return size > 0x7f800000u ? 0x7f : byte | sign;
 }
 
 #endif

@@ -28,8 +28,8 @@ typedef struct hazards {
     const ptx_class *registers;
     uint8_t *kinds; /* [op_count] */
     size_t words, sets;
-    uint64_t *in, *now;      /* [block][sets][words], [sets][words] */
-    int columns[SHAPES_MAX]; /* the products' shapes; if there are more, the last ones share an entry */
+    uint64_t *in, *now;     /* [block][sets][words], [sets][words] */
+    int shapes[SHAPES_MAX]; /* of products; if there are more, the last ones share an entry */
     int shape_count;
 } hazards;
 
@@ -110,7 +110,7 @@ static bool is_pending(const hazards *h, int32_t reg)
 static int shape_of(const hazards *h, const sim_op *op)
 {
     int shape = 0;
-    while (shape + 1 < h->shape_count && h->columns[shape] != sim_product_columns(op->info))
+    while (shape + 1 < h->shape_count && h->shapes[shape] != sim_product_shape(op->info))
         shape++;
     return shape;
 }
@@ -233,12 +233,12 @@ static void find_shapes(hazards *h)
 {
     int count = 0;
     for (int i = 0; i < h->program->op_count; i++) {
-        const int columns = sim_product_columns(h->program->ops[i].info);
+        const int own = sim_product_shape(h->program->ops[i].info);
         int at = 0;
-        while (at < count && h->columns[at] != columns)
+        while (at < count && h->shapes[at] != own)
             at++;
         if (h->kinds[i] == PRODUCT && at == count && count < SHAPES_MAX)
-            h->columns[count++] = columns;
+            h->shapes[count++] = own;
     }
     h->shape_count = count > 1 ? count : 0;
     h->sets = SHAPES + (size_t)h->shape_count;

@@ -1,8 +1,8 @@
 /*
- * Sums of products of matrices of 16-bit elements, shared by mma.sync and wgmma. It computes eight columns at a time in
+ * Sums of products of matrices of floats, shared by mma.sync and wgmma. It computes eight columns at a time in
  * a host vector.
  *
- * Products of fp16 and bf16 are exact in fp32 (of bf16: unless they leave its range). An element of D is C plus the
+ * Products of fp16, of bf16 and of e4m3 are exact in fp32 (of bf16: unless they leave its range). An element of D is C plus the
  * products in the order of k, each sum rounded to fp32. The hardware adds in another, undocumented order, with wider or
  * truncated sums. The PTX ISA allows both.
  *
@@ -43,6 +43,18 @@ static inline sim_line sim_widen(sim_elements bits, bool bf16)
     for (int i = 0; i < SIM_SIDE; i++)
         out[i] = sim_half_to_float(bits[i]);
 #endif
+    return out;
+}
+
+/* Converts e4m3 to fp32. Its fields are those of fp16 with fewer bits, and another bias. */
+static inline sim_line sim_widen_e4m3(const uint8_t bytes[SIM_SIDE])
+{
+    sim_elements halves;
+    for (int i = 0; i < SIM_SIDE; i++)
+        halves[i] = (uint16_t)((bytes[i] & 0x80) << 8 | (bytes[i] & 0x7f) << 7);
+    sim_line out = sim_widen(halves, false) * 0x1p8f;
+    for (int i = 0; i < SIM_SIDE; i++)
+        out[i] = (bytes[i] & 0x7f) == 0x7f ? sim_float(SIM_NAN) : out[i];
     return out;
 }
 

@@ -62,7 +62,7 @@ static void add_op(const sim_program *program, int32_t at, const sim_count *coun
     const bool is_k8 = op->info >> 4 == 1;
     if (op->kind == SIM_KIND_TENSOR)
         totals->tensor_flop[(op->info & SIM_FP16_SUMS) != 0][is_k8] += count->executed * 2 * 16 * 8 * (is_k8 ? 8 : 16);
-    else if (op->kind == SIM_KIND_PRODUCT) /* 16 rows of a warp, depth 16 */
+    else if (op->kind == SIM_KIND_PRODUCT) /* 16 rows of a warp, depth 16. Depth 32 of bytes takes as long */
         totals->product_flop += count->executed * 2 * 16 * 16 * (uint64_t)sim_product_columns(op->info);
     add_traffic(program, at, count->wavefronts, count->wavefronts_ideal, &totals->traffic[shared_way(op)]);
     add_traffic(program, at, count->sectors, count->sectors_ideal, &totals->traffic[global_way(op)]);

@@ -62,6 +62,12 @@ static bool needs_sm80(const sim_row *row)
            strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
+/* Conversions to 8-bit floats. */
+static bool needs_sm89(const sim_row *row)
+{
+    return begins(row, "cvt.rn.satfinite.e4m3");
+}
+
 /* Vector additions in memory, stmatrix, and bulk copies. */
 static bool needs_sm90(const sim_row *row)
 {
@@ -80,6 +86,8 @@ const char *sim_row_needs(const sim_row *row, const ptx_module *module)
 {
     if (module->target_sm < 80 && needs_sm80(row))
         return "it needs sm_80";
+    if (module->target_sm < 89 && needs_sm89(row))
+        return "it needs sm_89";
     if (module->target_sm < 90 && needs_sm90(row))
         return "it needs sm_90";
     if (!(module->target_sm == 90 && module->target_specific) && needs_sm90a(row))

@@ -23,7 +23,7 @@ typedef struct vector {
 #define HIGH    " mov.b64 {%r20, %r10}, %rd12;"
 #define SELECT  " selp.b32 %r10, 1, 0, %p1;"
 
-static const vector vectors[] = {
+static const vector vectors_of_all[] = {
     {"add.s32 %r10, %r1, %r2;", 0x7fffffff, 1, 0, 0x80000000},
     {"sub.s32 %r10, %r1, %r2;", 0, 1, 0, 0xffffffff},
     {"mul.lo.s32 %r10, %r1, %r2;", 0x10001, 0x10001, 0, 0x20001},
@@ -136,17 +136,30 @@ static const vector vectors[] = {
     {FLOAT_2 "cvt.rzi.s32.f32 %r10, %f1;", 0x7fc00000, 0, 0, 0},
 };
 
-static void test_vectors(void)
+#define E4M3_PAIR FLOAT_2 "cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2; mov.b16 %h2, 0; mov.b32 %r10, {%h1, %h2};"
+
+static const vector vectors_of_sm90[] = {
+    {E4M3_PAIR, 0x3f800000, 0xc0000000, 0, 0x38c0},
+    {E4M3_PAIR, 0x43e80000, 0x43e7ffff, 0, 0x7e7e}, /* halfway to what would be 480; less */
+    {E4M3_PAIR, 0x7f800000, 0xff7fffff, 0, 0x7efe},
+    {E4M3_PAIR, 0xffc00000, 0x80000000, 0, 0x7f80},
+    {E4M3_PAIR, 0x3f880000, 0x3f980000, 0, 0x383a}, /* ties to even */
+    {E4M3_PAIR, 0x3a800000, 0x3a800001, 0, 0x0001}, /* half of the smallest, and more */
+    {E4M3_PAIR, 0x3c7fffff, 0x3c800000, 0, 0x0808}, /* up to the smallest normal number */
+    {E4M3_PAIR, 0x3b400000, 0xbba00000, 0, 0x0282},
+    {E4M3_PAIR, 0x3c000000, 0x3c500000, 0, 0x0406},
+};
+
+static void test_vectors(const vector *vectors, size_t count, int target)
 {
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-        const vector *v = &vectors[i];
+    for (const vector *v = vectors; v < vectors + count; v++) {
         uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
         for (int l = 0; l < SIM_LANES; l++) {
             in[l] = v->a;
             in[l + 32] = v->b;
             in[l + 64] = in[l + 96] = v->c;
         }
-        const CUresult result = bench_launch(&(bench_run){.body = v->body, .in = in, .out = out});
+        const CUresult result = bench_launch(&(bench_run){.body = v->body, .target = target, .in = in, .out = out});
         if (result != CUDA_SUCCESS || out[0] != v->expected || out[31] != v->expected)
             fprintf(stderr, "%s(0x%x, 0x%x, 0x%x): 0x%x, expected 0x%x; %s\n", v->body, v->a, v->b, v->c, out[0],
                     v->expected, fa2_sim_message());
@@ -454,6 +467,8 @@ static void test_unknown(void)
                                                "{%r2};"}),
              CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "sm_90");
+    CHECK_EQ(bench_launch(&(bench_run){.body = "cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2;"}), CUDA_ERROR_INVALID_PTX);
+    CHECK_CONTAINS(fa2_sim_message(), "sm_89");
     CHECK_EQ(bench_launch(&(bench_run){.body = "mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 "
                                                "{%r10, %r11, %r12, %r13}, {%r1, %r2}, {%r3}, "
                                                "{%r0, %r0, %r0, %r0};",
@@ -472,7 +487,7 @@ static void test_unknown(void)
 int main(void)
 {
     bench_open("a100");
-    test_vectors();
+    test_vectors(vectors_of_all, sizeof vectors_of_all / sizeof *vectors_of_all, 80);
     test_ex2();
     test_shfl();
     test_vote();
@@ -493,6 +508,7 @@ int main(void)
     test_constant_and_local();
     test_unknown();
     bench_open("h200");
+    test_vectors(vectors_of_sm90, sizeof vectors_of_sm90 / sizeof *vectors_of_sm90, 90);
     test_stmatrix(false);
     test_stmatrix(true);
     return check_done();

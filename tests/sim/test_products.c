@@ -3,12 +3,13 @@
  * element by element, as a tensor map would do it, and register fragments by the ISA's formulas. Violations of the
  * ISA's rules must be found.
  */
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include "tests/check.h"
 #include "tests/sim/bench_device.h"
 
-enum { THREADS = 128, ROWS = 64, DEPTH = 16, COLUMNS_MAX = 256 };
+enum { THREADS = 128, ROWS = 64, DEPTH_BYTES = 32, COLUMNS_MAX = 256 };
 enum { B_AT = 32768, SMEM_BYTES = 131072, SMEM_WORDS = SMEM_BYTES / 4 };
 enum { A_WORDS = 4 * THREADS, IN_WORDS = SMEM_WORDS + A_WORDS };
 
@@ -18,18 +19,28 @@ typedef struct layout {
     bool transposed;
 } layout;
 
+typedef enum element_type { FP16, BF16, E4M3 } element_type;
+
+static const char *const element_names[] = {"f16", "bf16", "e4m3"};
+
 typedef struct trial {
     int n;
-    bool bf16, a_in_registers;
+    element_type element;
+    bool a_in_registers;
     layout a, b;
     int scale_d, scale_a, scale_b;
     bool by_predicate; /* scale-d: %p3 */
 } trial;
 
-static uint16_t a_matrix[ROWS][DEPTH], b_matrix[COLUMNS_MAX][DEPTH];
+static char a_matrix[ROWS][DEPTH_BYTES], b_matrix[COLUMNS_MAX][DEPTH_BYTES];
 static uint32_t in[IN_WORDS], out[COLUMNS_MAX / 2 * THREADS];
 
 /* ---- laying out ---- */
+
+static int size_of(const trial *t)
+{
+    return t->element == E4M3 ? 1 : 2;
+}
 
 /* Returns the bytes from one group of 8 rows (of k, if transposed) to the next, and from one row's pattern to the next.
  * They are larger than necessary, so that a wrong stride shows. */
@@ -43,46 +54,45 @@ static int leading_bytes(const layout *l)
     return l->swizzle == 0 ? 128 : l->transposed ? 2 * stride_bytes(l) + 1024 : 16;
 }
 
-/* Returns the place of element (row, k). A pattern row has as many bytes as the swizzle. Its 16-byte chunks are
+/* Returns the place of element (row, k) of `size` bytes. A pattern row has as many bytes as the swizzle. Its 16-byte chunks are
  * permuted in a way that changes every 128 bytes. */
-static int place(const layout *l, int row, int k)
+static int place(const layout *l, int size, int row, int k)
 {
+    const int unit = 16 / size;
     const int outer = l->transposed ? k : row, inner = l->transposed ? row : k;
     if (l->swizzle == 0) { /* core matrices of 8 rows of 16 bytes */
-        const int far = l->transposed ? inner / 8 * stride_bytes(l) + outer / 8 * leading_bytes(l)
-                                      : outer / 8 * stride_bytes(l) + inner / 8 * leading_bytes(l);
-        return far + outer % 8 * 16 + inner % 8 * 2;
+        const int far = l->transposed ? inner / unit * stride_bytes(l) + outer / 8 * leading_bytes(l)
+                                      : outer / 8 * stride_bytes(l) + inner / unit * leading_bytes(l);
+        return far + outer % 8 * 16 + inner % unit * size;
     }
-    const int elements = l->swizzle / 2, chunks = l->swizzle / 16;
-    const int line = outer % 8 * l->swizzle, chunk = inner % elements / 8;
+    const int elements = l->swizzle / size, chunks = l->swizzle / 16;
+    const int line = outer % 8 * l->swizzle, chunk = inner % elements / unit;
     const int moved = chunk ^ line / 128 % chunks;
-    return outer / 8 * stride_bytes(l) + inner / elements * leading_bytes(l) + line + moved * 16 + inner % 8 * 2;
+    return outer / 8 * stride_bytes(l) + inner / elements * leading_bytes(l) + line + moved * 16 + inner % unit * size;
 }
 
-/* K-major rows longer than 16 elements hold several products' elements: use the second 16 of them. */
-static int first_k(const layout *l)
+/* K-major rows longer than 32 bytes hold several products' elements: use the second 32 of them. */
+static int first_byte(const layout *l)
 {
-    return !l->transposed && l->swizzle > 32 ? DEPTH : 0;
+    return !l->transposed && l->swizzle > DEPTH_BYTES ? DEPTH_BYTES : 0;
 }
 
-static void put(int at, uint16_t value)
+static void put(int first, const layout *l, int size, int row, const char *bytes)
 {
-    memcpy((char *)in + at, &value, sizeof value);
+    for (int at = 0; at < DEPTH_BYTES; at += size)
+        memcpy((char *)in + first + place(l, size, row, (first_byte(l) + at) / size), bytes + at, (size_t)size);
 }
 
 static void lay_out(const trial *t)
 {
     for (int r = 0; r < ROWS; r++)
-        for (int k = 0; k < DEPTH; k++)
-            put(place(&t->a, r, first_k(&t->a) + k), a_matrix[r][k]);
+        put(0, &t->a, size_of(t), r, a_matrix[r]);
     for (int c = 0; c < t->n; c++)
-        for (int k = 0; k < DEPTH; k++)
-            put(B_AT + place(&t->b, c, first_k(&t->b) + k), b_matrix[c][k]);
+        put(B_AT, &t->b, size_of(t), c, b_matrix[c]);
     for (int i = 0; i < A_WORDS; i++) { /* by thread, then register */
         const int thread = i / 4, reg = i % 4;
         const int row = thread / 32 * 16 + thread % 32 / 4 + reg % 2 * 8;
-        const int k = thread % 4 * 2 + reg / 2 * 8;
-        in[SMEM_WORDS + i] = (uint32_t)a_matrix[row][k + 1] << 16 | a_matrix[row][k];
+        memcpy(&in[SMEM_WORDS + i], &a_matrix[row][thread % 4 * 4 + reg / 2 * 16], 4);
     }
 }
 
@@ -90,7 +100,7 @@ static unsigned long long descriptor(const layout *l, int at)
 {
     const unsigned long long modes[] = {0, 3, 2, 0, 1};
     return modes[l->swizzle / 32] << 62 | (unsigned long long)stride_bytes(l) / 16 << 32 |
-           (unsigned long long)leading_bytes(l) / 16 << 16 | (unsigned)(at + first_k(l) * 2) / 16;
+           (unsigned long long)leading_bytes(l) / 16 << 16 | (unsigned)(at + first_byte(l)) / 16;
 }
 
 /* ---- kernels ---- */
@@ -141,8 +151,8 @@ static void begin_kernel(const trial *t, const char *target)
 
 static void say_product(const trial *t, int first)
 {
-    const char *type = t->bf16 ? "bf16" : "f16";
-    say("wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {", t->n, type, type);
+    const char *type = element_names[t->element];
+    say("wgmma.mma_async.sync.aligned.m64n%dk%d.f32.%s.%s {", t->n, DEPTH_BYTES / size_of(t), type, type);
     for (int i = 0; i < t->n / 2; i++)
         say("%s%%d%d", i > 0 ? ", " : "", first + i);
     say("}, %s, %%rd11, %s, %d, %d", t->a_in_registers ? "{%a0, %a1, %a2, %a3}" : "%rd10",
@@ -150,9 +160,11 @@ static void say_product(const trial *t, int first)
         : t->scale_d    ? "1"
                         : "0",
         t->scale_a, t->scale_b);
-    if (!t->a_in_registers)
+    if (!t->a_in_registers && t->element != E4M3)
         say(", %d", t->a.transposed);
-    say(", %d;\n", t->b.transposed);
+    if (t->element != E4M3)
+        say(", %d", t->b.transposed);
+    say(";\n");
 }
 
 static void end_kernel(const trial *t)
@@ -176,21 +188,52 @@ static CUresult run(const trial *t)
 
 /* ---- numbers ---- */
 
-static void make_matrices(bool bf16, uint64_t seed)
+/* Bytes of e4m3 are any: also zeros, subnormal numbers and NaN. */
+static void fill(void *data, size_t bytes, element_type element, uint64_t *seed)
 {
     uint32_t words[BENCH_IN_WORDS];
-    for (size_t at = 0; at < sizeof in; at += sizeof words) { /* including parts that must not be read */
-        bench_halves(words, bf16, seed++);
-        memcpy((char *)in + at, words, sizeof words);
+    for (size_t at = 0; at < bytes; at += sizeof words) {
+        bench_halves(words, element == BF16, (*seed)++);
+        for (int i = 0; element == E4M3 && i < BENCH_IN_WORDS; i++)
+            words[i] = (words[i] ^ words[i] >> 7) * 0x9e3779b1u;
+        memcpy((char *)data + at, words, sizeof words);
     }
-    for (size_t at = 0; at < sizeof a_matrix; at += sizeof words) {
-        bench_halves(words, bf16, seed++);
-        memcpy((char *)a_matrix + at, words, sizeof words);
+}
+
+/* Leaves a row without NaN, or with one. */
+static void remove_nan(char *row, bool one)
+{
+    for (int k = 0; k < DEPTH_BYTES; k++)
+        if ((row[k] & 0x7f) == 0x7f)
+            row[k] = (char)(row[k] & 0xf0);
+    if (one)
+        row[3] = (char)0xff;
+}
+
+static void make_matrices(element_type element, uint64_t seed)
+{
+    fill(in, sizeof in, element, &seed); /* including parts that must not be read */
+    fill(a_matrix, sizeof a_matrix, element, &seed);
+    fill(b_matrix, sizeof b_matrix, element, &seed);
+    for (int r = 0; element == E4M3 && r < ROWS; r++)
+        remove_nan(a_matrix[r], r == 5);
+    for (int c = 0; element == E4M3 && c < COLUMNS_MAX; c++)
+        remove_nan(b_matrix[c], c % 8 == 6);
+}
+
+/* Element k of a row. */
+static double value_of(const char *row, int k, element_type element)
+{
+    uint16_t bits;
+    if (element != E4M3) {
+        memcpy(&bits, row + 2 * k, sizeof bits);
+        return bench_half_value(bits, element == BF16);
     }
-    for (size_t at = 0; at < sizeof b_matrix; at += sizeof words) {
-        bench_halves(words, bf16, seed++);
-        memcpy((char *)b_matrix + at, words, sizeof words);
-    }
+    const int byte = row[k] & 0xff, exponent = byte >> 3 & 15, fraction = byte & 7;
+    const double size = (byte & 0x7f) == 0x7f ? (double)NAN
+                        : exponent == 0       ? fraction * 0x1p-9
+                                              : ldexp(8 + fraction, exponent - 10);
+    return byte >> 7 ? -size : size;
 }
 
 static float expected(const trial *t, int thread, int i)
@@ -198,16 +241,16 @@ static float expected(const trial *t, int thread, int i)
     const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
     const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
     float sum = t->scale_d != 0 ? (float)(thread + i) : 0;
-    for (int k = 0; k < DEPTH; k++)
-        sum = (float)((double)sum + t->scale_a * bench_half_value(a_matrix[row][k], t->bf16) * t->scale_b *
-                                        bench_half_value(b_matrix[column][k], t->bf16));
+    for (int k = 0; k < DEPTH_BYTES / size_of(t); k++)
+        sum = (float)((double)sum + t->scale_a * value_of(a_matrix[row], k, t->element) * t->scale_b *
+                                        value_of(b_matrix[column], k, t->element));
     return sum;
 }
 
 static void try(trial t)
 {
     int wrong = 0;
-    make_matrices(t.bf16, (uint64_t)t.n);
+    make_matrices(t.element, (uint64_t)t.n);
     begin_kernel(&t, "sm_90a");
     say("setp.eq.s32 %%p3, %d, 1;\n%s", t.scale_d, fence);
     say_product(&t, 0);
@@ -216,13 +259,13 @@ static void try(trial t)
     const CUresult result = run(&t);
     for (int i = 0; result == CUDA_SUCCESS && i < t.n / 2 * THREADS; i++) {
         const float value = expected(&t, i % THREADS, i / THREADS);
-        wrong += memcmp(&value, &out[i], sizeof value) != 0;
+        wrong += value != value ? out[i] != 0x7fffffff : memcmp(&value, &out[i], sizeof value) != 0;
     }
     check_count++;
     if (result == CUDA_SUCCESS && wrong == 0)
         return;
     check_failures++;
-    fprintf(stderr, "n %d, %s, A %s %d%s, B %d%s, scales %d %d %d: %d wrong; %s\n", t.n, t.bf16 ? "bf16" : "fp16",
+    fprintf(stderr, "n %d, %s, A %s %d%s, B %d%s, scales %d %d %d: %d wrong; %s\n", t.n, element_names[t.element],
             t.a_in_registers ? "in registers" : "swizzled", t.a.swizzle, t.a.transposed ? " transposed" : "",
             t.b.swizzle, t.b.transposed ? " transposed" : "", t.scale_d, t.scale_a, t.scale_b, wrong,
             fa2_sim_message());
@@ -237,8 +280,11 @@ static void test_shapes(void)
             trial t = plain;
             t.n = n;
             t.a_in_registers = registers != 0;
-            t.bf16 = n / 8 % 2 != 0;
+            t.element = n / 8 % 2 != 0 ? BF16 : FP16;
             t.b.transposed = n / 16 % 2 != 0;
+            try(t);
+            t.element = E4M3;
+            t.b.transposed = false;
             try(t);
         }
 }
@@ -253,8 +299,11 @@ static void test_layouts(void)
             t.n = columns[c];
             t.a = (layout){swizzles[i % 4], i / 16 % 2 != 0};
             t.b = (layout){swizzles[i / 4 % 4], i / 32 != 0};
-            t.bf16 = c == 1;
+            t.element = c == 1 ? BF16 : FP16;
             try(t);
+            t.element = E4M3;
+            if (!t.a.transposed && !t.b.transposed)
+                try(t);
         }
 }
 
@@ -267,6 +316,8 @@ static void test_scales(void)
         t.scale_b = i & 4 ? -1 : 1;
         t.a_in_registers = (i & 8) != 0;
         t.by_predicate = i >= 16;
+        try(t);
+        t.element = E4M3;
         try(t);
     }
 }
@@ -295,7 +346,7 @@ static void expect(const char *words, const char *before, const char *between, c
 static void test_registers(void)
 {
     static const char one[] = "wgmma.wait_group.sync.aligned 1;\n";
-    make_matrices(false, 1);
+    make_matrices(FP16, 1);
     expect(NULL, fence, "", wait, "");
     expect("unfenced", "", "", wait, "");
     /* Touches registers of the first group, the second group, and A */
@@ -324,11 +375,12 @@ static void test_registers(void)
 /* Products of one shape may follow each other in an accumulator. Products of other shapes need a wait between. */
 static void test_accumulator(void)
 {
-    static const int columns[] = {64, 32};
-    for (int i = 0; i < 4; i++) {
-        const bool waits = i / 2 != 0;
+    static const int columns[] = {64, 32, 64};
+    for (int i = 0; i < 6; i++) {
+        const bool waits = i / 3 != 0;
         trial second = plain;
-        second.n = columns[i % 2];
+        second.n = columns[i % 3];
+        second.element = i % 3 == 2 ? E4M3 : FP16; /* of another depth */
         begin_kernel(&plain, "sm_90a");
         say("%s", fence);
         say_product(&plain, 0);
@@ -336,7 +388,7 @@ static void test_accumulator(void)
         say_product(&second, 0);
         say("%s%s", commit, wait);
         end_kernel(&plain);
-        const bool right = second.n == plain.n || waits;
+        const bool right = i % 3 == 0 || waits;
         CHECK_EQ(run(&plain), right ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED);
         CHECK_CONTAINS(fa2_sim_message(), right ? "" : "a product of another shape");
     }

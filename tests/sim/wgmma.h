@@ -32,16 +32,22 @@ typedef struct sim_products {
 struct sim_warp;
 struct sim_block;
 
-/* The columns of a product. They are in its row's info, above two flags of the handler. */
-#define SIM_COLUMN_SHIFT 2
-#define SIM_COLUMNS(n)   ((n) << SIM_COLUMN_SHIFT)
+/* The shape of a product: its columns, and whether its depth is 16 elements of 16 bits, or 32 of 8 bits. It is in its
+ * row's info, above two flags of the handler. */
+#define SIM_BYTES      4
+#define SIM_COLUMNS(n) ((n) << 3)
 
 static inline int sim_product_columns(int32_t info)
 {
-    return info >> SIM_COLUMN_SHIFT;
+    return info >> 3;
 }
 
-/* A matrix of 16-bit elements: K-major (rows of A, or columns of B), or transposed. */
+static inline int sim_product_shape(int32_t info)
+{
+    return info >> 2;
+}
+
+/* A matrix: K-major (rows of A, or columns of B), or transposed, which only 16-bit elements can be. */
 typedef struct sim_operand {
     uint32_t start;           /* address in the shared space */
     uint32_t leading, stride; /* bytes */
@@ -60,11 +66,11 @@ void sim_products_end(struct sim_block *block);
 /* Decodes a descriptor. Returns what is wrong with it, or NULL. */
 const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand);
 
-/* Returns the address of 8 elements. K-major: columns 8 * part and up of row `row`. MN-major: rows 8 * part and up of
- * column `row` of k. */
+/* Returns the address of 8 elements of 16 bits, or of 16 of 8 bits. K-major: columns of k from 8 or 16 * part on, of row
+ * `row`. MN-major: rows 8 * part and up of column `row` of k. */
 uint32_t sim_operand_at(const sim_operand *operand, unsigned row, unsigned part);
 
-/* Records that a warp's product reads 16 columns of k of rows first ... first + rows - 1, multiples of 8. false: the
+/* Records that a warp's product reads 32 bytes of k of rows first ... first + rows - 1, multiples of 8. false: the
  * launch is stopped. */
 bool sim_operand_read(struct sim_warp *warp, const sim_operand *operand, unsigned first, unsigned rows);
 
