@@ -354,7 +354,7 @@ class Refusals(unittest.TestCase):
                              ({"heads": 2}, "no field 'heads'; it has op, .*heads_q, .*rotary_dim"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 12}, "head_dim is 12"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"},
-                              "^dtype is 'fp8'; it must be one of fp16, bf16$"),
+                              "^dtype is 'fp8'; it must be one of fp16, bf16, fp32$"),
                              ({"op": "sideways"}, "^op is 'sideways'; it must be one of forward, backward, merge$"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 8, "append": 1, "rotary": "halves"},
                               "^rotary_dim is 16; it must be at most head_dim .8.$"),

@@ -2,7 +2,7 @@
  * Sums of products of matrices of 16-bit elements, shared by mma.sync and wgmma. It computes eight columns at a time in
  * a host vector.
  *
- * Products of fp16 and bf16 are exact in fp32 (of bf16: unless they leave its range). An element of D is C plus the
+ * Products of fp16, bf16 and TF32 are exact in fp32 (except of fp16, unless they leave its range). An element of D is C plus the
  * products in the order of k, each sum rounded to fp32. The hardware adds in another, undocumented order, with wider or
  * truncated sums. The PTX ISA allows both.
  *
