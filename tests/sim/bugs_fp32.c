@@ -24,9 +24,9 @@ static const bug bugs[] = {
     {"P of another lane", "t4", FFMA, "lane / 4 * 4 + of)", "lane / 4 * 4 + (of ^ 1))", 1, "Sq=200,dtype=fp32",
      "x the bound", NULL},
     {"V is read before it is complete", "l4", TF32, "__syncthreads();  // V is complete", "// V is complete", 1,
-     "Sq=200,dtype=fp32", "race", "fp32/"},
+     "Sq=200,dtype=fp32", "uninitialised", "tf32.cuh"},
     {"K is read before it is complete", "t4", FFMA, "__syncthreads();  // K is complete", "// K is complete", 1,
-     "Sq=200,dtype=fp32", "race", "fp32/"},
+     "Sq=200,dtype=fp32", "race", "ffma.cuh"},
 };
 
 const bug_list fp32_bugs = {bugs, sizeof bugs / sizeof *bugs};
