@@ -2,6 +2,7 @@
 local bwd = require("ops.backward")
 local bwd_sm90 = require("ops.backward_sm90")
 local fwd = require("ops.forward")
+local fwd_fp32 = require("ops.forward_fp32")
 local fwd_sm90 = require("ops.forward_sm90")
 local fwd_splitkv_sm90 = require("ops.forward_splitkv_sm90")
 local merge = require("ops.merge")
@@ -16,6 +17,8 @@ return {
    fwd.family("fwd_splitkv_sm75", splitkv, paths.sm75),
    fwd.family("fwd_splitkv_sm80", splitkv, paths.sm80),
    fwd_splitkv_sm90.family(),
+   fwd_fp32.family("fwd_fp32_sm75", paths.sm75),
+   fwd_fp32.family("fwd_fp32_sm80", paths.sm80),
    bwd.family("bwd_sm75", paths.sm75),
    bwd.family("bwd_sm80", paths.sm80),
    bwd_sm90.family(),

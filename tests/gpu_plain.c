@@ -116,7 +116,7 @@ static CUdeviceptr upload(const fa2i_device *device, fa2_dtype dtype, const uint
 {
     float *numbers = gpu_host(elems, sizeof *numbers);
     const CUdeviceptr memory = reserve(device, elems);
-    fa2i_from_all_bits(dtype, bits, elems, numbers);
+    fa2i_get_numbers(dtype, bits, 0, elems, numbers);
     gpu_must(device, device->cuda->memcpy_htod(memory, numbers, elems * sizeof *numbers), "cuMemcpyHtoD");
     fa2i_free(numbers);
     return memory;

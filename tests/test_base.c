@@ -252,7 +252,7 @@ static void test_problem_check(void)
         const char *said;
     } bad[] = {
         {offsetof(fa2_problem, op), 5, "op is 5"},
-        {offsetof(fa2_problem, dtype), 2, "dtype is 2"},
+        {offsetof(fa2_problem, dtype), 3, "dtype is 3; it must be one of 0 (fp16), 1 (bf16), 2 (fp32)"},
         {offsetof(fa2_problem, dtype), -1, "dtype is -1"},
         {offsetof(fa2_problem, batch), 0, "batch is 0; it must be at least 1"},
         {offsetof(fa2_problem, heads_q), -8, "heads_q is -8"},
@@ -303,6 +303,36 @@ static void test_problem_check(void)
     wide.scores = FA2_SCORES_INT8;
     CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "scores is int8; the operation backward has no scores");
+}
+
+/* fp32: messages name both the type and what it lacks. */
+static void test_fp32(void)
+{
+    static const struct {
+        size_t offset;
+        int32_t value;
+        const char *said;
+    } lacking[] = {{offsetof(fa2_problem, op), FA2_OP_BACKWARD, "op is backward; it must be forward where"},
+                   {offsetof(fa2_problem, op), FA2_OP_MERGE, "op is merge; it must be forward where"},
+                   {offsetof(fa2_problem, softcap), 1, "softcap is 1; it must be 0 where"},
+                   {offsetof(fa2_problem, dropout), 1, "dropout is 1; it must be 0 where"},
+                   {offsetof(fa2_problem, leftpad), 1, "leftpad is 1; it must be 0 where"},
+                   {offsetof(fa2_problem, cache_rows), 1, "cache_rows is 1; it must be 0 where"},
+                   {offsetof(fa2_problem, append), 1, "append is 1; it must be 0 where"},
+                   {offsetof(fa2_problem, v_in_k), 1, "v_in_k is 1; it must be 0 where"},
+                   {offsetof(fa2_problem, sums), FA2_SUMS_FAST, "sums is fast; it must be fp32 where"},
+                   {offsetof(fa2_problem, scores), FA2_SCORES_INT8, "scores is int8; it must be exact where"},
+                   {offsetof(fa2_problem, kv), FA2_KV_INT8, "kv is int8; it must be dtype where"},
+                   {offsetof(fa2_problem, head_dim), 264, "head_dim is 264; it must be at most 256 where"}};
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
+        fa2_problem problem = good;
+        problem.dtype = FA2_FP32;
+        CHECK_EQ(fa2i_problem_check(&problem), FA2_OK);
+        memcpy((char *)&problem + lacking[i].offset, &lacking[i].value, sizeof lacking[i].value);
+        CHECK_EQ(fa2i_problem_check(&problem), FA2_E_UNSUPPORTED);
+        CHECK_CONTAINS(fa2_last_message(), lacking[i].said);
+        CHECK_CONTAINS(fa2_last_message(), "where dtype is fp32");
+    }
 }
 
 /* K and V in 8 bits: whole chunks of 16 columns, and no V in K. Only they have scales. */
@@ -373,7 +403,7 @@ static void test_names(void)
     fa2i_outcome outcome = FA2I_OUTCOME_OK;
     CHECK(fa2i_dtype_parse("bf16", &dtype));
     CHECK_EQ(dtype, FA2_BF16);
-    CHECK(!fa2i_dtype_parse("fp32", &dtype));
+    CHECK(!fa2i_dtype_parse("fp8", &dtype));
     CHECK_EQ(dtype, FA2_BF16);
     for (int i = FA2I_OUTCOME_OK; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++) {
         CHECK(fa2i_outcome_parse(fa2i_outcome_string((fa2i_outcome)i), &outcome));
@@ -414,6 +444,7 @@ int main(void)
     test_text();
     test_text_out_of_memory();
     test_problem_check();
+    test_fp32();
     test_kv();
     test_totals();
     test_problem_text();

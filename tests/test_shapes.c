@@ -139,7 +139,7 @@ static void test_cut_off(void)
                                                 "the line");
     /* If nothing is missing, the message does not say "cut off". */
     static const char *const whole[] = {
-        HEADER "1,8,8,512,512,64,fp32,0", HEADER "1,8,8,512,512,64,fp16,0,9", HEADER "0,8,8,512,512,64,fp16,0",
+        HEADER "1,8,8,512,512,64,fp8,0", HEADER "1,8,8,512,512,64,fp16,0,9", HEADER "0,8,8,512,512,64,fp16,0",
         "batc,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal",
         /* Too many commas, after a row whose last cell is empty. */
         ("batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,calls\n1,8,8,512,512,64,fp16,0,\n" COMMAS)};
@@ -172,7 +172,7 @@ static void test_wrong_rows(void)
     check_refused(HEADER "1,-8,8,512,512,64,fp16,0\n", "2:2: heads_q is -8; it must be at least 1");
     check_refused(HEADER "1,8,3,512,512,64,fp16,0\n", "2:2: heads_q is 8; it must be a multiple of heads_kv (3)");
     check_refused(HEADER "1,8,8,512,512,60,fp16,0\n", "2:6: head_dim is 60; it must be a multiple of 8 from 8 to 576");
-    check_refused(HEADER "1,8,8,512,512,64,fp32,0\n", "2:7: dtype is \"fp32\"; it must be fp16 or bf16");
+    check_refused(HEADER "1,8,8,512,512,64,fp8,0\n", "2:7: dtype is \"fp8\"; it must be fp16, bf16 or fp32");
     check_refused(HEADER "1,8,8,512,512,64,fp16,2\n", "2:8: causal is 2; it must be 0 or 1");
     check_refused(HEADER "4294967297,8,8,512,512,64,fp16,0\n", "2:1: batch is 4294967297; its limit is 2147483647");
     check_refused(HEADER "99999999999999999999999999,8,8,512,512,64,fp16,0\n",

@@ -7,9 +7,10 @@ local M = {}
 local types = {
    fp16 = {bytes = 2, sm = 75, ptx = "f16"},
    bf16 = {bytes = 2, sm = 80, ptx = "bf16"},
+   fp32 = {bytes = 4, sm = 75, ptx = "tf32"},
 }
 
--- In the order of texts.
+-- Those of 16 bits, in the order of texts.
 M.names = {"fp16", "bf16"}
 
 function M.bytes(v)

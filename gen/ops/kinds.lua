@@ -1,10 +1,10 @@
 -- The fields of the problem that the families of all operations have as their first axes (core/axes.lua). most:
--- the most columns of Q and K.
+-- the most columns of Q and K. dtypes: the element types; nil: those of 16 bits.
 local elements = require("core.elements")
 
 local M = {}
 
-function M.axes(most)
+function M.axes(most, dtypes)
    return {
       {
          name = "d", field = "head_dim",
@@ -16,7 +16,7 @@ function M.axes(most)
          end,
       },
       {
-         name = "dtype", field = "dtype", values = elements.names,
+         name = "dtype", field = "dtype", values = dtypes or elements.names,
          when = function(v, path)
             return elements.exists_on(path.sm, v)
          end,

@@ -58,7 +58,7 @@ _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(
 
 static const char *const op_words[] = {
     [FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward", [FA2_OP_MERGE] = "merge"};
-static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16"};
+static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16", [FA2_FP32] = "fp32"};
 static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
                                          [FA2_BIAS_FP16] = "fp16",
                                          [FA2_BIAS_BF16] = "bf16",

@@ -113,9 +113,11 @@ static inline int32_t fa2i_elem_bytes(fa2_dtype dtype)
     switch (dtype) {
     case FA2_FP16:
     case FA2_BF16:
+        return 2;
+    case FA2_FP32:
         break;
     }
-    return 2;
+    return 4;
 }
 
 /* Returns the bytes of an element of K and V. */
@@ -206,7 +208,7 @@ void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]
  * plus 0.6 times |ln(ratio)| of Hq / Hkv. It is 0 for equal sizes, and ln 2 if one of the first four doubles. */
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
-const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16" */
+const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16", "fp32" */
 bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype);
 
 #endif

@@ -158,6 +158,34 @@ static fa2_status check_kv(const fa2_problem *p, int *field)
     return FA2_OK;
 }
 
+enum { FP32_HEAD_DIM_MAX = 256 };
+
+/* What kernels of fp32 lack. */
+static fa2_status check_fp32(const fa2_problem *p, int *field)
+{
+    static const int lacking[] = {FA2I_FIELD_v_in_k,  FA2I_FIELD_softcap,    FA2I_FIELD_dropout,
+                                  FA2I_FIELD_leftpad, FA2I_FIELD_cache_rows, FA2I_FIELD_append,
+                                  FA2I_FIELD_sums,    FA2I_FIELD_scores,     FA2I_FIELD_kv};
+    char value[VALUE_CHARS], none[VALUE_CHARS];
+    if (p->dtype != FA2_FP32)
+        return FA2_OK;
+    *field = FA2I_FIELD_op;
+    if (p->op != FA2_OP_FORWARD)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "op is %s; it must be forward where dtype is fp32",
+                         fa2i_field_name(FA2I_FIELD_op, (int32_t)p->op));
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
+        *field = lacking[i];
+        if (fa2i_field_get(p, *field) != 0)
+            return fa2i_fail(FA2_E_UNSUPPORTED, "%s is %s; it must be %s where dtype is fp32", fa2i_fields[*field].name,
+                             value_text(*field, fa2i_field_get(p, *field), value), value_text(*field, 0, none));
+    }
+    *field = FA2I_FIELD_head_dim;
+    if (p->head_dim > FP32_HEAD_DIM_MAX)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; it must be at most %d where dtype is fp32",
+                         (int)p->head_dim, FP32_HEAD_DIM_MAX);
+    return FA2_OK;
+}
+
 /* A merge has no keys: each head has its own partial results, and O is written. */
 static fa2_status check_merge(const fa2_problem *p, int *field)
 {
@@ -318,6 +346,8 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
         st = check_rows(problem, &field);
     if (st == FA2_OK)
         st = check_kv(problem, &field);
+    if (st == FA2_OK)
+        st = check_fp32(problem, &field);
     if (st == FA2_OK)
         st = check_merge(problem, &field);
     if (st == FA2_OK)

@@ -26,8 +26,8 @@
  * dropout. With sinks, the softmax of each row has one more column, of score sink[h] and without a value. The sink
  * counts in the sum of the softmax and in LSE. It adds nothing to O. A row that sees no key has LSE = sink[h].
  *
- * The algorithm is FlashAttention-2 (Dao, 2023): tiles, online softmax, S never in memory. Products take fp16
- * or bf16 and sum in fp32, unless the problem permits less (fa2_sums, fa2_scores). P is rounded to the input type
+ * The algorithm is FlashAttention-2 (Dao, 2023): tiles, online softmax, S never in memory. Products take fp16,
+ * bf16 or fp32 and sum in fp32, unless the problem permits less (fa2_sums, fa2_scores). P is rounded to the input type
  * before the second product. tanh is the hardware's, with a relative error of 2^-11 (PTX ISA, tanh.approx).
  *
  * BACKWARD
@@ -193,7 +193,15 @@ typedef enum fa2_op {
     FA2_OP_BACKWARD = 1,
     FA2_OP_MERGE = 2 /* several partial results become one (fa2_merge) */
 } fa2_op;
-typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
+
+/* The type of the elements of Q, K, V and O.
+ *
+ * FA2_FP32 is for forward, with at most 256 columns. FA2_E_UNSUPPORTED: backward, merge, and softcap, dropout, leftpad,
+ * cache_rows, append, v_in_k, kv in 8 bits, sums=fast, scores=int8. Two ways to multiply are measured against each
+ * other: FMA instructions, and from SM 8.0 on three products of TF32, whose sum has nearly the digits of fp32. O differs
+ * from exact O by less than 2e-6 of its size on normal numbers. An infinite element may give NaN where FMA instructions
+ * would give infinity. */
+typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1, FA2_FP32 = 2 } fa2_dtype;
 
 /* The element type of a bias. BOOL is a mask of one byte per score, in which 0 hides the key. The last three are for
  * backward, and ask for the gradient of the bias, too. */

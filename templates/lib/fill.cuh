@@ -25,7 +25,7 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
     static constexpr int kPasses = (kRows + kRowStep - 1) / kRowStep;
     static constexpr bool kAllThreads = kRowStep * kChunks == kCount;
     static constexpr bool kAllRows = kRows % kRowStep == 0;
-    static constexpr bool kAllColumns = kColumns == kChunks * 8;
+    static constexpr bool kAllColumns = kColumns * kElemBytes == kChunks * 16;
 
     const int first_row, chunk;
 
@@ -55,7 +55,7 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
 
     __device__ __forceinline__ bool in_columns() const
     {
-        return kAllColumns || chunk < kColumns / 8;
+        return kAllColumns || chunk < kColumns * kElemBytes / 16;
     }
 
     // Byte offset in shared memory from the tile's start.

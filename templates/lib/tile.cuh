@@ -17,7 +17,7 @@ template <int kColumns> struct TileForm {
     static constexpr int kChunks = kColumns * kElemBytes / 16;                         // 16-byte chunks per row
     static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
-    static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
+    static_assert(kColumns * kElemBytes % 32 == 0, "fragments are two chunks wide");
 
     // Depends only on row % 8.
     static __device__ __forceinline__ int swizzle(int row)

@@ -47,8 +47,8 @@ template <class A, class B> struct Either<false, A, B> {
 
 // ---- element types ----------------------------------------------------------------------------------------------
 //
-// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
-// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has. One of 16 bits converts two
+// neighbouring elements of a register, and Mma<Elem> multiplies them (lib/mma.cuh).
 
 struct fp16 {
     static constexpr int kBytes = 2;
@@ -114,6 +114,12 @@ struct bf16 {
         asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
         return product;
     }
+};
+
+// Kernels of fp32 (fp32/fwd.cuh) keep one element in a register, and convert nothing.
+struct fp32 {
+    static constexpr int kBytes = 4;
+    static constexpr bool kHasRangeOfFp32 = true;
 };
 #line 12 "templates/features/config.cu.in"
 using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients

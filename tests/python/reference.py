@@ -149,4 +149,4 @@ def worst(got, wanted):
 
 
 # Three roundings of values around 1: of P, of the sum, of O.
-TOLERANCE = {"fp16": 3 * 2.0 ** -10, "bf16": 3 * 2.0 ** -7}
+TOLERANCE = {"fp16": 3 * 2.0 ** -10, "bf16": 3 * 2.0 ** -7, "fp32": 2.0 ** -18}

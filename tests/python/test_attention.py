@@ -35,6 +35,11 @@ class Numbers(unittest.TestCase):
     def test_bf16(self):
         self.compare(*reference.tensors(dtype="bf16"), causal=True)
 
+    def test_fp32(self):
+        q, k, v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=17, seq_k=50, dtype="fp32")
+        self.compare(q, k, v, causal=True)
+        self.compare(q, k, v, window=(9, 4))
+
     def test_fast_sums(self):
         for dtype in ("fp16", "bf16"):
             tensors = reference.tensors(seq_k=50, dtype=dtype)

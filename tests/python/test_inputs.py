@@ -43,8 +43,16 @@ class Refusals(unittest.TestCase):
     def test_dtypes(self):
         self.refused(ValueError, "k is bfloat16 and q float16", self.q, Tensor(self.k.shape, "bf16"), self.v)
         self.refused(ValueError, "out is float32 and q float16", out=Tensor(self.q.shape, "fp32"))
-        single = Tensor(self.q.shape, "fp32")
-        self.refused(NotImplementedError, "q is float32", single, single, single, out=single)
+        number = Tensor(self.q.shape, "int32")
+        self.refused(NotImplementedError, "q is of another type; fa2 knows float16, bfloat16 and float32", number, number,
+                     number, out=number)
+
+    def test_float32(self):
+        """Is taken, but not with everything. The message names both."""
+        single = [Tensor(tensor.shape, "fp32") for tensor in (self.q, self.k, self.v, self.out)]
+        for settings, said in (({"softcap": 3.0}, "softcap is 1; it must be 0 where dtype is fp32"),
+                               ({"sums": "fast"}, "sums is fast; it must be fp32 where dtype is fp32")):
+            self.refused(NotImplementedError, said, *single[:3], out=single[3], **settings)
 
     def test_ranks_and_shapes(self):
         self.refused(ValueError, r"v has 3 dimensions; it must have 4: \[batch, seq, heads, head_dim\]",
@@ -354,7 +362,7 @@ class Refusals(unittest.TestCase):
                              ({"heads": 2}, "no field 'heads'; it has op, .*heads_q, .*rotary_dim"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 12}, "head_dim is 12"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"},
-                              "^dtype is 'fp8'; it must be one of fp16, bf16$"),
+                              "^dtype is 'fp8'; it must be one of fp16, bf16, fp32$"),
                              ({"op": "sideways"}, "^op is 'sideways'; it must be one of forward, backward, merge$"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 8, "append": 1, "rotary": "halves"},
                               "^rotary_dim is 16; it must be at most head_dim .8.$"),

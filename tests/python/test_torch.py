@@ -413,7 +413,7 @@ class OnGpu(unittest.TestCase):
         def function(q):
             return F.scaled_dot_product_attention(q, q, q, is_causal=True)
 
-        for tensor in (self.tensors((1, 2, 40, 64), dtype=torch.float32)[0], self.tensors((1, 1, 40, 584))[0]):
+        for tensor in (self.tensors((1, 2, 40, 64), dtype=torch.float64)[0], self.tensors((1, 1, 40, 584))[0]):
             torch.compiler.reset()
             with warnings.catch_warnings(), fa2_attn.torch.replace_sdpa(), torch.no_grad():
                 warnings.simplefilter("ignore")
@@ -476,10 +476,20 @@ class OnGpu(unittest.TestCase):
             self.assertTrue(torch.equal(fa2.attention(q, q, q, window=window), wanted))
         self.assertTrue(torch.equal(fa2.attention(q, q, q, window=(2 ** 31 - 1, 2 ** 40)), fa2.attention(q, q, q)))
 
+    def test_float32(self):
+        q, k, v = self.tensors((2, 4, 65, 72), *2 * [(2, 4, 130, 72)], dtype=torch.float32)
+        for causal in (False, True):
+            exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=causal)
+            out = fa2_attn.torch.sdpa(q, k, v, is_causal=causal)
+            self.assertEqual(out.dtype, torch.float32)
+            self.assertLessEqual(((out - exact).abs().sum() / exact.abs().sum()).item(), 2e-6)
+
     def test_refusals(self):
         q, = self.tensors((1, 4, 64, 64))
-        with self.assertRaisesRegex(NotImplementedError, "float32"):
-            fa2_attn.torch.sdpa(q.float(), q.float(), q.float())
+        with self.assertRaisesRegex(NotImplementedError, "float64"):
+            fa2_attn.torch.sdpa(q.double(), q.double(), q.double())
+        with self.assertRaisesRegex(NotImplementedError, "op is backward; it must be forward where dtype is fp32"):
+            fa2_attn.torch.sdpa(q.float().requires_grad_(), q.float(), q.float())
         q.requires_grad_()
         for settings in ({"out": torch.empty_like(q)}, {"stream": 0}):
             with self.assertRaisesRegex(NotImplementedError, "is only for calls that PyTorch does not"):

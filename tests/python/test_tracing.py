@@ -112,7 +112,7 @@ class Tracing(unittest.TestCase):
         with FakeTensorMode():
             q, wide = (torch.empty((1, 8, 2, width), dtype=torch.float16, device="cuda") for width in (16, 584))
             for kind, text, tensor, settings in (
-                    (NotImplementedError, "q is float32; fa2 knows float16 and bfloat16", q.float(), {}),
+                    (NotImplementedError, "q is float64; fa2 knows float16, bfloat16 and float32", q.double(), {}),
                     (ValueError, "head_dim is 584", wide, {}), (ValueError, "head_dim is 12", q[..., :12], {}),
                     (ValueError, "bias is torch.float64; it must be", q, {"bias": q.new_empty((1, 1, 8, 8)).double()})):
                 with self.assertRaisesRegex(kind, text):

@@ -22,7 +22,7 @@ typedef struct bug_list {
 } bug_list;
 
 extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs, precision_bugs, int8_bugs, kv8_bugs,
-    partial_bugs;
+    partial_bugs, fp32_bugs;
 
 /* ---- shapes ---- */
 

@@ -148,6 +148,33 @@ static void mma(const sim_op *op, sim_warp *w)
         sim_put_lines(sum[half], w->file + op->dst[2 * half], w->file + op->dst[2 * half + 1]);
 }
 
+/* TF32, m16n8k8: a register of A or B has fp32 numbers of 8 rows, or columns, and depth 4. The last 13 bits of a number
+ * do not count. info: as m16n8k16, which takes the same time. */
+static void mma_tf32(const sim_op *op, sim_warp *w)
+{
+    enum { DEPTH_OF_REGISTER = 4, IGNORED = 0x1fff };
+    const int32_t *b = op->src + 4, *c = op->src + 6;
+    sim_line sum[2][SIDE];
+    if (!all_lanes(w))
+        return;
+    for (int half = 0; half < 2; half++)
+        sim_take_lines(sim_source(w, c[2 * half]), sim_source(w, c[2 * half + 1]), sum[half]);
+    for (int k = 0; k < 2 * DEPTH_OF_REGISTER; k++) {
+        const uint32_t *columns = sim_source(w, b[k / DEPTH_OF_REGISTER]);
+        const int depth = k % DEPTH_OF_REGISTER;
+        sim_line line;
+        for (int i = 0; i < SIDE; i++)
+            line[i] = sim_float(columns[sim_line_order[i] * DEPTH_OF_REGISTER + (unsigned)depth] & ~(uint32_t)IGNORED);
+        for (int row = 0; row < 2 * SIDE; row++) {
+            const uint32_t *rows = sim_source(w, op->src[k / DEPTH_OF_REGISTER * 2 + row / SIDE]);
+            const float a = sim_float(rows[row % SIDE * DEPTH_OF_REGISTER + depth] & ~(uint32_t)IGNORED);
+            sum[row / SIDE][row % SIDE] = sim_add_product(sum[row / SIDE][row % SIDE], a, line);
+        }
+    }
+    for (int half = 0; half < 2; half++)
+        sim_put_lines(sum[half], w->file + op->dst[2 * half], w->file + op->dst[2 * half + 1]);
+}
+
 /* fp16 sums: C and D have a register for each half of the rows. An instruction adds in fp32 and rounds its result to
  * fp16, to nearest. The PTX ISA says "at least half precision"; what the hardware does is not documented. */
 static void mma_fp16(const sim_op *op, sim_warp *w)
@@ -242,6 +269,7 @@ static const sim_row rows[] = {
     MMA("m16n8k8", "bf16", "4r 2s 1s 4s", 1 << 4 | 1),
     MMA("m16n8k16", "f16", "4r 4s 2s 4s", 2 << 4),
     MMA("m16n8k16", "bf16", "4r 4s 2s 4s", 2 << 4 | 1),
+    {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "4r 4s 2s 4s", mma_tf32, SIM_KIND_TENSOR, 2 << 4},
     MMA_FP16("m16n8k8", "2r 2s 1s 2s", 1 << 4),
     MMA_FP16("m16n8k16", "2r 4s 2s 2s", 2 << 4),
     MMA_BYTES("m8n8k16", "u8", "2r 1s 1s 2s", 1 << 4 | 1),

@@ -150,6 +150,7 @@ static const struct {
     {"fwd_sm", "layout=pad", 64, FILLS | LAST_READS},
     {"fwd_splitkv_", "layout=pad", 64, FILLS},
     {"bwd_sm", "layout=pad", 64, FILLS | LAST_READS},
+    {"fwd_fp32_", "", 64, FILLS},
 };
 
 static bool may_conflict(const fa2i_variant *v, int head_dim, int way)

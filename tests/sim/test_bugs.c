@@ -21,7 +21,7 @@
 #include "tests/sim/must.h"
 #include "tuner/input/shapes.h"
 
-enum { PLACE_BYTES = 64, BUGS_LEAST = 252 };
+enum { PLACE_BYTES = 64, BUGS_LEAST = 258 };
 static const float softcap = 2.0f; /* for shapes with a softcap */
 
 typedef struct bench {
@@ -256,8 +256,8 @@ static void try_bug(fa2i_generator *generator, const bug *b)
 /* Returns the i-th bug of all lists together, NULL after the last. */
 static const bug *bug_at(size_t i)
 {
-    static const bug_list *const lists[] = {&forward_bugs,   &feature_bugs, &backward_bugs, &hopper_bugs,
-                                            &precision_bugs, &int8_bugs,    &kv8_bugs,      &partial_bugs};
+    static const bug_list *const lists[] = {&forward_bugs, &feature_bugs, &backward_bugs, &hopper_bugs, &precision_bugs,
+                                            &int8_bugs,    &kv8_bugs,     &partial_bugs,  &fp32_bugs};
     for (size_t n = 0; n < sizeof lists / sizeof *lists; n++) {
         if (i < lists[n]->count)
             return &lists[n]->bugs[i];

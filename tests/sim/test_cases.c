@@ -226,8 +226,9 @@ static void run_families(bench *b)
     static const struct {
         int arch;
         size_t families;
-    } wanted[] = {{75, 3}, {80, 3}, {90, 6}};
+    } wanted[] = {{75, 4}, {80, 4}, {90, 7}};
     const fa2_problem classes[] = {{.head_dim = 64, .causal = 1},
+                                   {.dtype = FA2_FP32, .head_dim = 64, .causal = 1},
                                    {.op = FA2_OP_BACKWARD, .head_dim = 64, .causal = 1},
                                    {.head_dim = 320, .head_dim_v = 256, .v_in_k = 1}};
     families all = {.count = 0};

@@ -334,6 +334,36 @@ static void test_mma(int k, bool bf16)
     }
 }
 
+/* TF32: a is %r1 ... %r4, b is %r4 and %r2, c is 0. Registers have a lane's number of a row, or a column. */
+static void test_mma_tf32(void)
+{
+    uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
+    bench_floats(in, 80);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "mov.f32 %f4, 0f00000000; "
+                                               "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                                               "{%f10, %f11, %f12, %f13}, {%r1, %r2, %r3, %r4}, {%r4, %r2}, "
+                                               "{%f4, %f4, %f4, %f4}; mov.b32 %r10, %f10; mov.b32 %r11, %f11; "
+                                               "mov.b32 %r12, %f12; mov.b32 %r13, %f13;",
+                                       .in = in,
+                                       .out = out}),
+             CUDA_SUCCESS);
+    for (int i = 0; i < 4 * SIM_LANES; i++) {
+        const int lane = i % 32, e = i / 32, row = lane / 4 + (e >= 2 ? 8 : 0), column = 2 * (lane % 4) + e % 2;
+        float sum = 0;
+        for (int k = 0; k < 8; k++) {
+            const uint32_t a = in[32 * (row / 8 + k / 4 * 2) + row % 8 * 4 + k % 4] & 0xffffe000u;
+            const uint32_t b = in[(k < 4 ? 96 : 32) + column * 4 + k % 4] & 0xffffe000u;
+            float factors[2];
+            memcpy(&factors[0], &a, sizeof a);
+            memcpy(&factors[1], &b, sizeof b);
+            sum = (float)((double)sum + (double)factors[0] * (double)factors[1]);
+        }
+        uint32_t bits;
+        memcpy(&bits, &sum, sizeof bits);
+        CHECK_EQ(out[i], bits);
+    }
+}
+
 /* Returns the nearest fp16 number, for numbers that are not too large. */
 static double nearest_half(double x)
 {
@@ -498,6 +528,7 @@ int main(void)
     test_mma(16, false);
     test_mma(8, true);
     test_mma(16, true);
+    test_mma_tf32();
     test_mma_fp16(8);
     test_mma_fp16(16);
     test_mma_bytes(1);

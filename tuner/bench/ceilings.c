@@ -69,6 +69,8 @@ double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dt
     static const fa2i_ceiling_id fp16[] = {FA2I_CEILING_FP16, FA2I_CEILING_FP16_K8, FA2I_CEILING_FP16_WGMMA};
     static const fa2i_ceiling_id bf16[] = {FA2I_CEILING_BF16, FA2I_CEILING_BF16_WGMMA};
     double most = 0;
+    if (dtype == FA2_FP32)
+        return 0;
     if (dtype == FA2_BF16)
         for (size_t i = 0; i < sizeof bf16 / sizeof *bf16; i++)
             most = fmax(most, ceilings[bf16[i]].rate);

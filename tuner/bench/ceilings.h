@@ -41,7 +41,8 @@ typedef struct fa2i_ceiling {
 fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker, const volatile sig_atomic_t *stop,
                                  const fa2i_nvml *nvml, fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS]);
 
-/* Returns the best measured rate of products of a dtype that are summed in fp32, in TFLOPS; 0: none was measured. */
+/* Returns the best measured rate of products of a dtype that are summed in fp32, in TFLOPS; 0: none was measured. No
+ * ceiling is of fp32. */
 double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dtype dtype);
 
 #endif

@@ -167,7 +167,7 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
                 if (operand == LSE)
                     ((float *)out)[at] = (float)lse;
                 for (int d = 0; operand == O && d < columns; d++)
-                    ((uint16_t *)out)[at + d] = fa2i_to_bits(p->dtype, (float)f.o[d]);
+                    fa2i_put_number(p->dtype, out, (size_t)at + (size_t)d, (float)f.o[d]);
             }
         }
     }

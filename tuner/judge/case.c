@@ -10,7 +10,7 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
-enum { BLOCK_ELEMS = 8 * 32749, GAP_BYTES = 16, HEADS_GAP = 3, SCALES_GAP = 3 };
+enum { BLOCK_ELEMS = 8 * 32749, GAP = 8, GAP_OF_BYTES = 16, HEADS_GAP = 3, SCALES_GAP = 3 };
 
 #define TUNED_SOFTCAP 30.0f /* its value does not affect the time */
 
@@ -216,7 +216,7 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
     const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int32_t elem_bytes = of_keys ? fa2i_key_bytes(p) : fa2i_elem_bytes(p->dtype);
-    const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_BYTES / elem_bytes : 0);
+    const int64_t row = columns + (c->layout != FA2I_LAYOUT_GAPPED ? 0 : elem_bytes == 1 ? GAP_OF_BYTES : GAP);
     const bool in_pages = of_keys && p->paged;
     fa2i_extent e = {.batch = in_pages                   ? fa2i_case_pages(&c->problem)
                               : of_keys && p->cache_rows ? fa2i_case_cache_rows(&c->problem)
@@ -374,15 +374,15 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
     return (size_t)(e.elems < block ? e.elems : block);
 }
 
-void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count, uint16_t *out)
+void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count, void *out)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const size_t block = (size_t)block_elems(&e);
     uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
     for (size_t i = 0; i < count && i < block; i++)
-        out[i] = fa2i_to_bits(c->problem.dtype, fa2i_random_normal(&state) * magnitude);
+        fa2i_put_number(c->problem.dtype, out, i, fa2i_random_normal(&state) * magnitude);
     for (size_t i = block; i < count; i++)
-        out[i] = out[i - block];
+        fa2i_put_number(c->problem.dtype, out, i, fa2i_get_number(c->problem.dtype, out, i - block));
 }
 
 void fa2i_case_fill_fp32(const fa2i_case *c, int operand, size_t count, float *out)
@@ -403,8 +403,8 @@ static bool can_be_counted(const fa2_problem *p)
 {
     const double batch = (double)p->batch + 3, page = fa2i_forward_page(p);
     const double keys = (double)p->seq_k + page, rows = p->seq_q > keys ? p->seq_q : keys;
-    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_BYTES);
-    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_BYTES);
+    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_OF_BYTES);
+    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_OF_BYTES);
     const double pages = p->paged ? batch * keys / page : batch;
     if (p->op == FA2_OP_MERGE && (of_rows * keys >= 0x1p60 || batch * keys >= INT32_MAX))
         return false;

@@ -150,7 +150,7 @@ fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out);
 
 /* For fill functions: writes the first `count` elements of an operand of the dtype. They are nearly normal with this
  * standard deviation, and repeat like the elements of a case without a pattern. */
-void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count, uint16_t *out);
+void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count, void *out);
 
 /* The same for an operand in fp32, all elements. */
 void fa2i_case_fill_fp32(const fa2i_case *c, int operand, size_t count, float *out);

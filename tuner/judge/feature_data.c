@@ -185,13 +185,11 @@ static void fill_cache_rows(const fa2i_case *c, int operand, size_t count, void 
 static void fill_angles(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const size_t pairs = (size_t)c->problem.rotary_dim / 2;
-    uint16_t *bits = out;
     for (size_t i = 0; i < count; i++) {
         const double frequency = pow(10000, -(double)(i % pairs) / (double)pairs);
         const double angle = (double)(i / pairs) * frequency;
-        bits[i] =
-            fa2i_to_bits(c->problem.dtype,
-                         (float)(operand == fa2i_case_feature(c, FA2I_OPERAND_rotary_cos) ? cos(angle) : sin(angle)));
+        fa2i_put_number(c->problem.dtype, out, i,
+                        (float)(operand == fa2i_case_feature(c, FA2I_OPERAND_rotary_cos) ? cos(angle) : sin(angle)));
     }
 }
 

@@ -217,25 +217,26 @@ static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32
 }
 
 /* Writes the leads over the first columns of each row. */
-static void put_leads(const fa2i_case *c, int operand, size_t count, uint16_t *bits)
+static void put_leads(const fa2i_case *c, int operand, size_t count, void *elements)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     for (int64_t row = 0; row < (int64_t)count; row += e.pitch)
         for (int32_t column = 0; column < LEAD; column++) {
             int32_t same;
             const fa2i_place place = fa2i_extent_place(&e, c->layout, row + column, &same);
-            bits[row + column] = fa2i_to_bits(c->problem.dtype, lead_value(c, operand, place, same));
+            fa2i_put_number(c->problem.dtype, elements, (size_t)row + (size_t)column,
+                            lead_value(c, operand, place, same));
         }
 }
 
-static void enlarge(fa2_dtype dtype, size_t count, uint16_t *bits)
+static void enlarge(fa2_dtype dtype, size_t count, void *elements)
 {
     for (size_t i = 0; i < count; i++)
-        bits[i] = fa2i_to_bits(dtype, (float)fa2i_from_bits(dtype, bits[i]) + GROWN_VALUE);
+        fa2i_put_number(dtype, elements, i, fa2i_get_number(dtype, elements, i) + GROWN_VALUE);
 }
 
 /* Makes other numbers of normal ones. Elements of Q, K or V; `count` is at most a period. */
-static void change_numbers(const fa2i_case *c, int operand, size_t count, uint16_t *bits)
+static void change_numbers(const fa2i_case *c, int operand, size_t count, void *elements)
 {
     enum { LARGE = 17, NEGATIVE = 5, OF_K = 11, OF_V = 3 }; /* columns; all problems have 8 */
     const fa2i_extent e = fa2i_case_extent(c, operand);
@@ -247,14 +248,14 @@ static void change_numbers(const fa2i_case *c, int operand, size_t count, uint16
     for (size_t i = 0; i < count; i++) {
         const int column = (int)(i % (size_t)e.pitch);
         const bool is_rare = fa2i_random(&rare) % 1000 == 0;
-        float x = fa2i_from_bits(c->problem.dtype, bits[i]);
+        float x = fa2i_get_number(c->problem.dtype, elements, i);
         if (c->pattern == FA2I_PATTERN_MEANS && operand == K && column < e.width)
             x += means[column];
         else if (c->pattern == FA2I_PATTERN_OUTLIERS && is_rare)
             x += 10 * fa2i_random_normal(&rare);
         else if (c->pattern == FA2I_PATTERN_CHANNEL && operand != Q && column == (operand == K ? OF_K : OF_V) % e.width)
             x *= 100;
-        bits[i] = fa2i_to_bits(c->problem.dtype, x);
+        fa2i_put_number(c->problem.dtype, elements, i, x);
     }
 }
 
@@ -351,7 +352,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
         merge_rows(c, inputs, &outputs[0], reference.sizes, reference.lse);
     if (fa2i_case_has_lse(c)) {
         FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
-        outputs[1].bound = fa2i_lse_bound(c->softcap);
+        outputs[1].bound = fa2i_lse_bound(c->problem.dtype, c->softcap);
         outputs[1].values = reference.lse;
         outputs[1].allowed = reference.allowed_lse;
         reference.allowed_lse = NULL;

@@ -128,7 +128,7 @@ void fa2i_kv8_row(const fa2_problem *problem, const fa2i_host_tensor *tensor, co
     const int64_t at = batch * tensor->stride_batch + row * tensor->stride_seq + head * tensor->stride_head;
     const int64_t scale_at = batch * strides[0] + row * strides[1] + head * strides[2];
     const float scale = get_scale(problem, features->data[id], scale_at % features->period[id]);
-    const int8_t *bytes = (const int8_t *)(const void *)tensor->data;
+    const int8_t *bytes = tensor->data;
     for (int d = 0; d < columns; d++) {
         const int64_t i = at + d;
         out[d] = fa2i_kv8_number(problem->kv, bytes[tensor->period_elems > 0 ? i % tensor->period_elems : i]) * scale;

@@ -1,6 +1,7 @@
 /*
  * Converts fp16 and bf16 by their bits, so that the compiler needs no such types.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include "tuner/judge/number.h"
@@ -66,7 +67,10 @@ uint16_t fa2i_to_bits(fa2_dtype dtype, float value)
         return fp16_bits(value);
     case FA2_BF16:
         return bf16_bits(value);
+    case FA2_FP32:
+        break;
     }
+    assert(!"a dtype of 16 bits");
     return 0;
 }
 
@@ -77,33 +81,49 @@ float fa2i_from_bits(fa2_dtype dtype, uint16_t bits)
         return fp16_float(bits);
     case FA2_BF16:
         return bf16_float(bits);
+    case FA2_FP32:
+        break;
     }
+    assert(!"a dtype of 16 bits");
     return NAN;
 }
 
-void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, float *out)
+void fa2i_put_number(fa2_dtype dtype, void *elements, size_t at, float value)
+{
+    if (dtype == FA2_FP32)
+        ((float *)elements)[at] = value;
+    else
+        ((uint16_t *)elements)[at] = fa2i_to_bits(dtype, value);
+}
+
+float fa2i_get_number(fa2_dtype dtype, const void *elements, size_t at)
+{
+    return dtype == FA2_FP32 ? ((const float *)elements)[at] : fa2i_from_bits(dtype, ((const uint16_t *)elements)[at]);
+}
+
+void fa2i_get_numbers(fa2_dtype dtype, const void *elements, size_t first, size_t count, float *out)
 {
     if (dtype == FA2_FP16) /* a loop of its own, without a choice for each number */
         for (size_t i = 0; i < count; i++)
-            out[i] = fp16_float(bits[i]);
+            out[i] = fp16_float(((const uint16_t *)elements)[first + i]);
     else
         for (size_t i = 0; i < count; i++)
-            out[i] = fa2i_from_bits(dtype, bits[i]);
+            out[i] = fa2i_get_number(dtype, elements, first + i);
 }
 
 float fa2i_rounded(fa2_dtype dtype, float value)
 {
-    return fa2i_from_bits(dtype, fa2i_to_bits(dtype, value));
+    return dtype == FA2_FP32 ? value : fa2i_from_bits(dtype, fa2i_to_bits(dtype, value));
 }
 
 int fa2i_significant_bits(fa2_dtype dtype)
 {
-    return dtype == FA2_BF16 ? 8 : 11;
+    return dtype == FA2_BF16 ? 8 : dtype == FA2_FP32 ? 24 : 11;
 }
 
 double fa2i_half_unit(fa2_dtype dtype, double value)
 {
-    const int least = dtype == FA2_BF16 ? -126 : -14;
+    const int least = dtype == FA2_BF16 || dtype == FA2_FP32 ? -126 : -14;
     const int exponent = value == 0 ? least : ilogb(value);
     return ldexp(1, (exponent > least ? exponent : least) - fa2i_significant_bits(dtype));
 }

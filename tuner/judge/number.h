@@ -6,11 +6,16 @@
 
 #include "fa2.h"
 
-/* Converts between numbers and bits of the dtype. Rounds to nearest, ties to even. NaN stays NaN. */
+/* Converts between numbers and bits of a dtype of 16 bits. Rounds to nearest, ties to even. NaN stays NaN. */
 uint16_t fa2i_to_bits(fa2_dtype dtype, float value);
 float fa2i_from_bits(fa2_dtype dtype, uint16_t bits);
 
-void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, float *out);
+/* Writes and reads element `at` of an array of any dtype. The array is aligned to its elements. */
+void fa2i_put_number(fa2_dtype dtype, void *elements, size_t at, float value);
+float fa2i_get_number(fa2_dtype dtype, const void *elements, size_t at);
+
+/* Reads `count` elements from element `first` on. */
+void fa2i_get_numbers(fa2_dtype dtype, const void *elements, size_t first, size_t count, float *out);
 
 float fa2i_rounded(fa2_dtype dtype, float value); /* to the nearest number of the dtype */
 

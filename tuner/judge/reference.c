@@ -3,7 +3,7 @@
  * row sees and how scores are capped.
  *
  * The rows are split into contiguous parts, one per thread. A part converts K and V of a head to float once, and again
- * only when the head changes. Products of two fp16 or bf16 numbers are exact in fp64. So the reference's only error
+ * only when the head changes. Products of two numbers of fp32 or less are exact in fp64. So the reference's only error
  * comes from fp64 sums, far below the errors that are compared. The plain scores are the fp64 scores rounded to the
  * dtype: the rounding hides how they were summed.
  */
@@ -19,6 +19,12 @@
 #include "tuner/judge/reference.h"
 
 static const double LSE_RELATIVE = 2e-5;
+
+/* The share of the bounds of LSE that a dtype has: scores of fp32 elements are more exact. */
+static double lse_share(fa2_dtype dtype)
+{
+    return dtype == FA2_FP32 ? 0x1p-4 : 1;
+}
 
 /* One thread's rows and buffers. */
 typedef struct part {
@@ -46,6 +52,17 @@ float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_
     return fa2i_rounded(dtype, *ret_tanh * softcap);
 }
 
+/* Returns the score of a key, summed in fp32. */
+static double plain_dot(const part *p, int32_t key)
+{
+    const int head_dim = p->request->problem.head_dim;
+    const float *k = p->k + (int64_t)key * head_dim;
+    float sum = 0;
+    for (int d = 0; d < head_dim; d++)
+        sum += p->q[d] * k[d];
+    return (double)(sum * (float)p->scale);
+}
+
 /* Computes O by the plain implementation and compares it with the exact o. p->scores are the scores of the keys, not
  * capped. */
 static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
@@ -56,7 +73,8 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     float largest = (float)sink, capped;
     memset(acc, 0, (size_t)columns * sizeof *acc);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        p->plain[j] = fa2i_plain_score(problem->dtype, p->scores[j], p->request->softcap, &capped);
+        const double score = problem->dtype == FA2_FP32 ? plain_dot(p, j) : p->scores[j];
+        p->plain[j] = fa2i_plain_score(problem->dtype, score, p->request->softcap, &capped);
         if (p->terms[j] != 0)
             p->plain[j] = fa2i_rounded(problem->dtype, p->plain[j] + fa2i_rounded(problem->dtype, (float)p->terms[j]));
         largest = fmaxf(largest, p->plain[j]);
@@ -251,7 +269,7 @@ static void *run_part(void *argument)
         p->features.bias_first = problem->leftpad ? s.first_k : 0;
         double *lse = &p->reference->lse[i], *size = &p->reference->sizes[i];
         p->reference->empty[i] = !exact_row(p, &s.problem, own, keys, sink, o, lse, size);
-        p->reference->allowed_lse[i] = LSE_RELATIVE * fmax(0, *size - fabs(*lse));
+        p->reference->allowed_lse[i] = lse_share(problem->dtype) * LSE_RELATIVE * fmax(0, *size - fabs(*lse));
         if (!p->reference->empty[i])
             plain_row(p, keys, sink, o);
         if (!p->reference->empty[i] && p->int8.squares != NULL)
@@ -311,10 +329,12 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_re
     const fa2_problem *problem = &request->problem;
     /* A sum of 128 keys in fp16 is rounded eight times. In the mean that is less than twice the plain error, but among
      * 20,000 elements one was wrong by 2.6 times the largest plain error. */
+    const double floor_fp32 = problem->partial == FA2_PARTIAL_MERGE ? 1e-4 : 2e-6;
     fa2i_reference reference = {.row_count = request->row_count,
                                 .head_dim_v = fa2i_head_dim_v(problem),
                                 .softcap = request->softcap,
-                                .times_plain = problem->sums == FA2_SUMS_FAST ? 3 : 2};
+                                .times_plain = problem->sums == FA2_SUMS_FAST || problem->dtype == FA2_FP32 ? 3 : 2,
+                                .floor = problem->dtype == FA2_FP32 ? floor_fp32 : 1e-5};
     part parts[FA2I_PARTS_MAX] = {{0}};
     size_t count = fa2i_count_parts(request->threads, request->row_count, part_bytes(problem));
     double scale = request->softmax_scale != 0 ? (double)request->softmax_scale : 1 / sqrt((double)problem->head_dim);
@@ -364,12 +384,13 @@ void fa2i_reference_done(fa2i_reference *reference)
 
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference)
 {
-    return (fa2i_bound){.absolute = reference->times_plain * reference->plain_error + 1e-5};
+    return (fa2i_bound){.absolute = reference->times_plain * reference->plain_error + reference->floor};
 }
 
-fa2i_bound fa2i_lse_bound(float softcap)
+fa2i_bound fa2i_lse_bound(fa2_dtype dtype, float softcap)
 {
-    return (fa2i_bound){.absolute = 2e-4 + 0x1p-11 * (double)softcap, .relative = LSE_RELATIVE};
+    return (fa2i_bound){.absolute = lse_share(dtype) * 2e-4 + 0x1p-11 * (double)softcap,
+                        .relative = lse_share(dtype) * LSE_RELATIVE};
 }
 
 static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value, double expected,
@@ -381,16 +402,17 @@ static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, dou
         .error = error, .worst_row = row, .worst_is_lse = is_lse, .worst_value = value, .worst_expected = expected};
 }
 
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o, const float *lse,
+void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
                             fa2i_comparison *ret_comparison)
 {
     fa2i_comparison comparison = {0};
     const size_t columns = (size_t)reference->head_dim_v;
     for (size_t i = 0; i < reference->row_count; i++) {
         const fa2i_bound bound = fa2i_bound_of_row(fa2i_reference_bound(reference), reference->allowed_o, i);
-        const fa2i_bound lse_bound = fa2i_bound_of_row(fa2i_lse_bound(reference->softcap), reference->allowed_lse, i);
+        const fa2i_bound lse_bound =
+            fa2i_bound_of_row(fa2i_lse_bound(dtype, reference->softcap), reference->allowed_lse, i);
         for (size_t d = 0; d < columns; d++) {
-            double value = fa2i_from_bits(dtype, o[i * columns + d]);
+            double value = fa2i_get_number(dtype, o, i * columns + d);
             double expected = reference->o[i * columns + d];
             note_error(&comparison, i, false, value, expected,
                        fa2i_error_of(value, expected, bound, reference->empty[i]));

@@ -1,7 +1,7 @@
 /*
  * The expected results of attention forward in fp64 on the CPU, and how far a kernel may be from them.
  *
- * Shapes and layout: as in fa2.h, with host copies of Q, K and V as fp16 or bf16 bits. The caller lists the rows that
+ * Shapes and layout: as in fa2.h, with host copies of Q, K and V as bits of the dtype. The caller lists the rows that
  * it wants, so that samples of a large problem can be checked.
  *
  * The bound is FlashAttention-2's own test rule. The largest error of O over all compared rows must not exceed 2 x the
@@ -13,6 +13,10 @@
  * Kernels that use a permission for fp16 sums (fa2_sums) have the same bound: their errors are 1.0 to 1.9 times as large
  * as with fp32 sums (tests/sim/test_precision.c). If the problem permits rounded scores, each row is allowed more:
  * int8_scores.h.
+ *
+ * With fp32 nothing is rounded. The plain implementation sums products of Q K^T and P V in fp32, one after the other.
+ * Kernels sum three products for one (templates/fp32/tf32.cuh), so 3 x the plain error is allowed. The floor is 2e-6,
+ * and 1e-4 if results are merged: their weights are exponentials of LSE, which is fp32 and may be near 100.
  *
  * With FA2_PARTIAL_WRITE or FA2_PARTIAL_MERGE, O is fp32, so the last two points do not hold: only P is rounded.
  *
@@ -62,6 +66,7 @@ typedef struct fa2i_reference {
     double *allowed_o, *allowed_lse; /* [row_count], beyond the bounds; allowed_o may be NULL: nothing */
     double plain_error;              /* the plain implementation's largest error in O */
     double times_plain;              /* how many times that an element of O may be wrong */
+    double floor;                    /* and by how much more */
 } fa2i_reference;
 
 /* On FA2_OK the caller owns *ret_reference (fa2i_reference_done). It costs about 2 * row_count * seq_k * (head_dim +
@@ -74,8 +79,9 @@ void fa2i_reference_done(fa2i_reference *reference); /* accepts zeroed objects *
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
 
 /* The bound of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2), and 2e-5 of the value for the fp32
- * scores. Capped scores also have tanh.approx's relative error of 2^-11; softcap bounds them (0: no cap). */
-fa2i_bound fa2i_lse_bound(float softcap);
+ * scores. With fp32 elements both are 1/16 of that. Capped scores also have tanh.approx's relative error of 2^-11;
+ * softcap bounds them (0: no cap). */
+fa2i_bound fa2i_lse_bound(fa2_dtype dtype, float softcap);
 
 /* Returns a score as the plain implementation computes it, rounded after each step. *ret_tanh: the tanh of a capped
  * score, before it is multiplied by softcap. */
@@ -88,9 +94,9 @@ typedef struct fa2i_comparison {
     double worst_value, worst_expected;
 } fa2i_comparison;
 
-/* Compares O ([row_count, head_dim_v] bits, rows in the order of the request) and LSE ([row_count]; NULL: not computed)
+/* Compares O ([row_count, head_dim_v] elements, rows in the order of the request) and LSE ([row_count]; NULL: not computed)
  * with the reference. */
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o, const float *lse,
+void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
                             fa2i_comparison *ret_comparison);
 
 #endif

@@ -16,7 +16,7 @@ void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offs
     for (int64_t left = head_dim; left > 0;) {
         const int64_t at = period > 0 ? offset % period : offset;
         const int64_t count = period > 0 && period - at < left ? period - at : left;
-        fa2i_from_all_bits(dtype, tensor->data + at, (size_t)count, out);
+        fa2i_get_numbers(dtype, tensor->data, (size_t)at, (size_t)count, out);
         offset += count;
         out += count;
         left -= count;

@@ -11,7 +11,7 @@
 
 /* A tensor in host memory, borrowed. Strides are in elements; head_dim is contiguous. */
 typedef struct fa2i_host_tensor {
-    const uint16_t *data;
+    const void *data;
     int64_t stride_batch, stride_seq, stride_head;
     int64_t period_elems; /* 0: data is the whole tensor; n: element i is data[i % n] */
 } fa2i_host_tensor;
@@ -29,7 +29,7 @@ void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offs
 void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head, int32_t first, int32_t count,
                     int head_dim, float *out, int64_t *at);
 
-/* Sums in fp64, where products of two fp16 or bf16 numbers are exact. count is a multiple of 8. */
+/* Sums in fp64, where products of two numbers of fp32 or less are exact. count is a multiple of 8. */
 double fa2i_dot(const float *a, const float *b, int count);
 
 enum { FA2I_PARTS_MAX = 64 };

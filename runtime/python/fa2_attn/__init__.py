@@ -1,7 +1,7 @@
 """FlashAttention-2 kernels, generated and tuned for the GPU in front of them.
 
     import fa2_attn as fa2
-    out = fa2.attention(q, k, v, causal=True)        # [B, S, H, D], float16 or bfloat16, on a GPU
+    out = fa2.attention(q, k, v, causal=True)        # [B, S, H, D], on a GPU
 
 Tensors may come from any library that speaks DLPack. `fa2_attn.torch` has what PyTorch needs besides: operations that
 autograd and torch.compile see, and scaled_dot_product_attention.
@@ -14,7 +14,7 @@ A *problem* is a dict of everything that decides which kernel is the best one:
     seq_q, seq_k               seq_k: default seq_q
     head_dim, head_dim_v       columns of q and k, and of v. head_dim_v: 0 (default) if they are equal
     v_in_k                     1 if v is the first columns of k
-    dtype                      "fp16" (default) or "bf16"
+    dtype                      "fp16" (default), "bf16" or "fp32"
     causal                     1 if causal
     softcap                    1 if scores are capped
     window                     "none" (default), "sliding", "prefix", "chunk", or its number

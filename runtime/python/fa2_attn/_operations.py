@@ -240,8 +240,8 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
     """Returns the fields of a problem with these settings. Its sizes are arbitrary."""
     keywords, _ = _keywords(*settings)
     columns, columns_v = q.shape[-1], v.shape[-1]
-    if q.dtype not in (torch.float16, torch.bfloat16):
-        raise NotImplementedError(f"q is {str(q.dtype).partition('.')[2]}; fa2 knows float16 and bfloat16")
+    if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise NotImplementedError(f"q is {str(q.dtype).partition('.')[2]}; fa2 knows float16, bfloat16 and float32")
     fields = {"heads_q": 1, "seq_q": 1, "dtype": _BIAS_WORDS[q.dtype], "head_dim": int(columns),
               "head_dim_v": int(columns_v) if columns_v != columns else 0, "causal": keywords["causal"],
               "softcap": keywords["softcap"] != 0, "dropout": keywords["dropout_p"] > 0,

@@ -17,7 +17,12 @@ static bool check_dtype(const dl_tensor *q, fa2_dtype *ret_dtype)
         *ret_dtype = FA2_BF16;
         return true;
     }
-    PyErr_Format(PyExc_NotImplementedError, "q is %s; fa2 knows float16 and bfloat16", fa2py_dtype_word(q->dtype));
+    if (q->dtype.bits == 32 && q->dtype.lanes == 1 && q->dtype.code == DL_FLOAT) {
+        *ret_dtype = FA2_FP32;
+        return true;
+    }
+    PyErr_Format(PyExc_NotImplementedError, "q is %s; fa2 knows float16, bfloat16 and float32",
+                 fa2py_dtype_word(q->dtype));
     return false;
 }
 
@@ -93,11 +98,12 @@ bool fa2py_begin_alike(const fa2py_call *call, const fa2py_operand *k, const fa2
            a.stride_head == b.stride_head;
 }
 
-/* Returns true if v is the first columns of k, but not all of them. Backward reads the two separately. */
+/* Returns true if v is the first columns of k, but not all of them. Backward reads the two separately, and so do kernels
+ * of fp32. */
 static bool is_v_in_k(const fa2py_call *call, const fa2py_operand operands[3], const fa2_problem *problem)
 {
-    return call->op == FA2_OP_FORWARD && problem->head_dim_v > 0 && problem->head_dim_v < problem->head_dim &&
-           fa2py_begin_alike(call, &operands[1], &operands[2]);
+    return call->op == FA2_OP_FORWARD && problem->dtype != FA2_FP32 && problem->head_dim_v > 0 &&
+           problem->head_dim_v < problem->head_dim && fa2py_begin_alike(call, &operands[1], &operands[2]);
 }
 
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3], const fa2py_features *features,

@@ -424,8 +424,8 @@ PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
         {"sdpa", (PyCFunction)(void (*)(void))sdpa, METH_FASTCALL | METH_KEYWORDS,
          "sdpa(" SDPA_PARAMETERS ", *, sums='fp32', scores='exact')\n--\n\n"
          "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
-         "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA "
-         "device.\n"
+         "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16, bfloat16 or float32 on a "
+         "CUDA device. float32 has no gradients.\n"
          "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read in place are copied.\n"
          "Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned top-left.\n"
          "sums, scores: permissions to be less exact, as for attention.\n"

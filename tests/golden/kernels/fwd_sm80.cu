@@ -47,8 +47,8 @@ template <class A, class B> struct Either<false, A, B> {
 
 // ---- element types ----------------------------------------------------------------------------------------------
 //
-// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has, and converts two
-// neighbouring elements of a register. Mma<Elem> multiplies them (lib/mma.cuh).
+// The configuration chooses one (`using Elem = bf16;`). A type says how many bytes it has. One of 16 bits converts two
+// neighbouring elements of a register, and Mma<Elem> multiplies them (lib/mma.cuh).
 
 struct fp16 {
     static constexpr int kBytes = 2;
@@ -114,6 +114,12 @@ struct bf16 {
         asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
         return product;
     }
+};
+
+// Kernels of fp32 (fp32/fwd.cuh) keep one element in a register, and convert nothing.
+struct fp32 {
+    static constexpr int kBytes = 4;
+    static constexpr bool kHasRangeOfFp32 = true;
 };
 using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
@@ -316,7 +322,7 @@ template <int kColumns> struct TileForm {
     static constexpr int kChunks = kColumns * kElemBytes / 16;                         // 16-byte chunks per row
     static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
-    static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
+    static_assert(kColumns * kElemBytes % 32 == 0, "fragments are two chunks wide");
 
     // Depends only on row % 8.
     static __device__ __forceinline__ int swizzle(int row)
@@ -1130,6 +1136,82 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
+// ---- epilogue of O in fp32: it is written from registers, with LSE -------------------------------------------------
+
+template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
+{
+    if constexpr (kWgmma)
+        return row.sink;
+    else
+        return p.features.sinks[coord.query_head(p, 0)];
+}
+
+// How a row of a partial result ends: the factor of O, and LSE.
+struct RowEnd {
+    float inverse, lse;
+
+    __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
+    {
+        const float sum = quad_sum(row.sum[m][h]);
+        if constexpr (kSinks) {
+            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+            inverse = end.inverse;
+            lse = end.lse;
+        } else {
+            inverse = row_inverse(sum);
+            lse = row_lse(row.max[m][h], sum, p.scale);
+        }
+        inverse *= kept_scale(p);
+    }
+};
+
+// Reads the LSE in memory of this lane's rows, before a warp with the same rows overwrites it. One lane of a quad reads
+// for all: it is the one that writes.
+__device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
+                                         int first_row, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int block_row = first_row + m * 16 + h * 8;
+            const bool reads = lane % 4 == 0 && block_row < coord.rows;
+            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
+            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
+        }
+    if constexpr (kParts > 1)
+        __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
+}
+
+// Writes O in fp32 and LSE, from registers: the four lanes of a quad fill a sector.
+__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
+                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                                   int warp_row, int lane)
+{
+    const int first_row = coord.first_row + warp_row + lane / 4;
+    float old[kRowTiles][2];
+    if constexpr (kMerges)
+        read_old(old, p, coord, first_row, lane);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const RowEnd end(p, coord, row, m, h);
+            const int block_row = first_row + m * 16 + h * 8;
+            if (block_row >= coord.rows)
+                continue;
+            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
+            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + lane % 4 * 8;
+#pragma unroll
+            for (int n = 0; n < kOutTiles; n++)
+                if (own_chunk(n) < kHeadDimV / 8)
+                    merge.put(to + own_chunk(n) * 32,
+                              float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
+            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
+                p.lse[coord.index(p, block_row)] = merge.lse;
+        }
+}
+
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
 // Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
@@ -1209,14 +1291,6 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
 //
 // Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
 
-template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
-{
-    if constexpr (kWgmma)
-        return row.sink;
-    else
-        return p.features.sinks[coord.query_head(p, 0)];
-}
-
 // Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
 // the chunk of row r of the warp for column tile n.
 template <class Address>
@@ -1252,72 +1326,6 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
             }
         }
     }
-}
-
-// How a row of a partial result ends: the factor of O, and LSE.
-struct RowEnd {
-    float inverse, lse;
-
-    __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
-    {
-        const float sum = quad_sum(row.sum[m][h]);
-        if constexpr (kSinks) {
-            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
-            inverse = end.inverse;
-            lse = end.lse;
-        } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(row.max[m][h], sum, p.scale);
-        }
-        inverse *= kept_scale(p);
-    }
-};
-
-// Reads the LSE in memory of this lane's rows, before a warp with the same rows overwrites it. One lane of a quad reads
-// for all: it is the one that writes.
-__device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
-                                         int first_row, int lane)
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int block_row = first_row + m * 16 + h * 8;
-            const bool reads = lane % 4 == 0 && block_row < coord.rows;
-            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
-            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
-        }
-    if constexpr (kParts > 1)
-        __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
-}
-
-// Writes O in fp32 and LSE, from registers: the four lanes of a quad fill a sector.
-__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
-                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                                   int warp_row, int lane)
-{
-    const int first_row = coord.first_row + warp_row + lane / 4;
-    float old[kRowTiles][2];
-    if constexpr (kMerges)
-        read_old(old, p, coord, first_row, lane);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const RowEnd end(p, coord, row, m, h);
-            const int block_row = first_row + m * 16 + h * 8;
-            if (block_row >= coord.rows)
-                continue;
-            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + lane % 4 * 8;
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-                if (own_chunk(n) < kHeadDimV / 8)
-                    merge.put(to + own_chunk(n) * 32,
-                              float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
-            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
-                p.lse[coord.index(p, block_row)] = merge.lse;
-        }
 }
 
 // Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
@@ -1472,7 +1480,7 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
     static constexpr int kPasses = (kRows + kRowStep - 1) / kRowStep;
     static constexpr bool kAllThreads = kRowStep * kChunks == kCount;
     static constexpr bool kAllRows = kRows % kRowStep == 0;
-    static constexpr bool kAllColumns = kColumns == kChunks * 8;
+    static constexpr bool kAllColumns = kColumns * kElemBytes == kChunks * 16;
 
     const int first_row, chunk;
 
@@ -1502,7 +1510,7 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
 
     __device__ __forceinline__ bool in_columns() const
     {
-        return kAllColumns || chunk < kColumns / 8;
+        return kAllColumns || chunk < kColumns * kElemBytes / 16;
     }
 
     // Byte offset in shared memory from the tile's start.

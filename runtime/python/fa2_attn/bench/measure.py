@@ -12,12 +12,13 @@ from .library import BACKWARD, FORWARD, Context
 from .shapes import Shape
 from .timing import Graph, Times, graph_of, time_all
 
-_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 # Correct outputs differ by the rounding of P and O. Eight roundings (2^-11, 2^-8) of the largest value in the row are
 # allowed; the row counts because a causal mask makes rows differ in size by sqrt(S). Correct gradients differ also by
 # the rounding of P and dS, and some of their rows are nearly 0. Eight roundings of the tensor's largest value are
-# allowed. 8-bit integers in Q K^T change O by 1 to 3 % of its size, and single elements by more.
-_MOST_RELATIVE = {"fp16": 8 * 2**-11, "bf16": 8 * 2**-8}
+# allowed. 8-bit integers in Q K^T change O by 1 to 3 % of its size, and single elements by more. float32 is not
+# rounded, but a peer may sum otherwise, or multiply TF32.
+_MOST_RELATIVE = {"fp16": 8 * 2**-11, "bf16": 8 * 2**-8, "fp32": 2**-14}
 _MOST_RELATIVE_INT8 = 0.1
 
 Difference = Tuple[float, float]  # the largest absolute difference, and its share of the allowed one

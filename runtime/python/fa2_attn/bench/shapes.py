@@ -14,7 +14,7 @@ _KEYS = {"B": "batch", "Hq": "heads_q", "Hkv": "heads_kv", "Sq": "seq_q", "Sk": 
          "dtype": "dtype", "causal": "causal", "softcap": "softcap", "window": "window", "Wl": "window_left",
          "Wr": "window_right"}
 _REQUIRED = ("heads_q", "seq_q", "head_dim")
-DTYPES = ("fp16", "bf16")
+DTYPES = ("fp16", "bf16", "fp32")
 # Columns of shape files that this module ignores: other options set them, they do not matter here, or they are notes.
 _NOT_FEATURES = ("op", "deterministic", "calls", "origin", "preset")
 
@@ -118,7 +118,7 @@ def _with_window(values: Dict[str, Any]) -> Shape:
 
 def _checked(shape: Shape) -> Shape:
     if shape.dtype not in DTYPES:
-        raise ValueError(f"dtype is {shape.dtype!r}; it must be fp16 or bf16")
+        raise ValueError(f"dtype is {shape.dtype!r}; it must be fp16, bf16 or fp32")
     for name in ("causal", "softcap", "window"):
         if getattr(shape, name) not in (0, 1):
             raise ValueError(f"{name} is {getattr(shape, name)}; it must be 0 or 1")

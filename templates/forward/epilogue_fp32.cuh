@@ -1,0 +1,81 @@
+#pragma once
+#include "forward/coord.cuh"
+#include "forward/merge.cuh"
+#include "forward/parts.cuh"
+#include "forward/softmax.cuh"
+
+// ---- epilogue of O in fp32: it is written from registers, with LSE -------------------------------------------------
+
+template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
+{
+    if constexpr (kWgmma)
+        return row.sink;
+    else
+        return p.features.sinks[coord.query_head(p, 0)];
+}
+
+// How a row of a partial result ends: the factor of O, and LSE.
+struct RowEnd {
+    float inverse, lse;
+
+    __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
+    {
+        const float sum = quad_sum(row.sum[m][h]);
+        if constexpr (kSinks) {
+            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+            inverse = end.inverse;
+            lse = end.lse;
+        } else {
+            inverse = row_inverse(sum);
+            lse = row_lse(row.max[m][h], sum, p.scale);
+        }
+        inverse *= kept_scale(p);
+    }
+};
+
+// Reads the LSE in memory of this lane's rows, before a warp with the same rows overwrites it. One lane of a quad reads
+// for all: it is the one that writes.
+__device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
+                                         int first_row, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int block_row = first_row + m * 16 + h * 8;
+            const bool reads = lane % 4 == 0 && block_row < coord.rows;
+            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
+            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
+        }
+    if constexpr (kParts > 1)
+        __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
+}
+
+// Writes O in fp32 and LSE, from registers: the four lanes of a quad fill a sector.
+__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
+                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                                   int warp_row, int lane)
+{
+    const int first_row = coord.first_row + warp_row + lane / 4;
+    float old[kRowTiles][2];
+    if constexpr (kMerges)
+        read_old(old, p, coord, first_row, lane);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const RowEnd end(p, coord, row, m, h);
+            const int block_row = first_row + m * 16 + h * 8;
+            if (block_row >= coord.rows)
+                continue;
+            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
+            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + lane % 4 * 8;
+#pragma unroll
+            for (int n = 0; n < kOutTiles; n++)
+                if (own_chunk(n) < kHeadDimV / 8)
+                    merge.put(to + own_chunk(n) * 32,
+                              float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
+            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
+                p.lse[coord.index(p, block_row)] = merge.lse;
+        }
+}
