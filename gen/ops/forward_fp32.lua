@@ -101,7 +101,8 @@ local function units_of(v, facts, arch)
    if v.product == "tf32" then
       local numbers = v.br * v.d + v.warps * v.bc * wide + scores -- Q and P once, K and V by each warp
       return {
-         3 * 2 * scores * wide / (arch.tensor / 2), fit.split * numbers / fit.lanes + softmax, ex2,
+         3 * 2 * scores * wide / (arch.tensor / 2),
+         fit.split * numbers / fit.lanes + softmax + scores * wide / 8 / arch.fp32, ex2, -- an FADD for eight products
          4 * (v.br * v.d + v.warps * v.bc * wide) / arch.smem_rate,
       }
    end

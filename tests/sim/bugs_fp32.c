@@ -15,7 +15,7 @@
 static const bug bugs[] = {
     {"none, TF32", "l4", TF32, "", "", 1, "Sq=200,Sk=300,causal=1,dtype=fp32", NULL, NULL},
     {"none, FMA instructions", "t4", FFMA, "", "", 1, "Sq=200,Sk=300,D=72,dtype=fp32", NULL, NULL},
-    {"a product of TF32 less", "l4", TF32, "mma_tf32(c, a[0].lo, a[1].lo, a[2].lo, a[3].lo, b0.hi, b1.hi);", "", 1,
+    {"a product of TF32 less", "l4", TF32, "mma_tf32(sum, a[0].lo, a[1].lo, a[2].lo, a[3].lo, b0.hi, b1.hi);", "", 1,
      "Sq=200,dtype=fp32", "x the bound", NULL},
     {"TF32 without the last digits of V", "l4", TF32, "b0(__float_as_uint(load_shared_4(at)))",
      "b0(__float_as_uint(load_shared_4(at)) & 0xfffff000u)", 1, "Sq=200,dtype=fp32", "x the bound", NULL},

@@ -3,8 +3,8 @@
  * a host vector.
  *
  * Products of fp16, bf16, TF32 and e4m3 are exact in fp32 (of bf16 and TF32: unless they leave its range). An element of
- * D is C plus the products in the order of k, each sum rounded to fp32. The hardware adds in another, undocumented order,
- * with wider or truncated sums. The PTX ISA allows both.
+ * D is C plus the products in the order of k, each sum rounded to fp32; with TF32 the exact sum, cut off to fp32. The
+ * hardware adds in another, undocumented order, with wider or truncated sums. The PTX ISA allows both.
  *
  * An accumulator's 8x8 part has two registers: one with its even columns and one with its odd columns, four per row. A
  * line is a row in this form: the even columns first, then the odd columns.

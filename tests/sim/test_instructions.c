@@ -349,15 +349,18 @@ static void test_mma_tf32(void)
              CUDA_SUCCESS);
     for (int i = 0; i < 4 * SIM_LANES; i++) {
         const int lane = i % 32, e = i / 32, row = lane / 4 + (e >= 2 ? 8 : 0), column = 2 * (lane % 4) + e % 2;
-        float sum = 0;
+        double exact = 0;
         for (int k = 0; k < 8; k++) {
             const uint32_t a = in[32 * (row / 8 + k / 4 * 2) + row % 8 * 4 + k % 4] & 0xffffe000u;
             const uint32_t b = in[(k < 4 ? 96 : 32) + column * 4 + k % 4] & 0xffffe000u;
             float factors[2];
             memcpy(&factors[0], &a, sizeof a);
             memcpy(&factors[1], &b, sizeof b);
-            sum = (float)((double)sum + (double)factors[0] * (double)factors[1]);
+            exact += (double)factors[0] * (double)factors[1];
         }
+        float sum = (float)exact;
+        if (fabs((double)sum) > fabs(exact))
+            sum = nextafterf(sum, 0); /* cut off */
         uint32_t bits;
         memcpy(&bits, &sum, sizeof bits);
         CHECK_EQ(out[i], bits);

@@ -43,6 +43,10 @@ typedef struct fa2i_operand {
     }
 fa2_status fa2i_feature_fill(const fa2i_case *c, int operand, size_t count, void *out);
 
+/* The error of a score in fp32, relative to its size and to that of what is added to it: some units in the last place,
+ * because tensor cores cut sums off and do not round them. */
+#define FA2I_SCORE_ERROR (4 * 0x1p-23)
+
 /* The allowed distance from an expected value v: absolute + relative * |v|. */
 typedef struct fa2i_bound {
     double absolute, relative;

@@ -9,10 +9,6 @@
 /* LSE of ordinary keys: exp of normal scores, over about a hundred keys. */
 #define USUAL_LSE 5.0f
 
-/* An LSE in fp32, relative to the scores that it is the sum of: some units in the last place, because sums of products
- * on tensor cores are cut off, not rounded. */
-#define LSE_ERROR (4 * 0x1p-23)
-
 /* Says whether a row has no result before the launch. */
 static bool is_empty(const fa2i_case *c, const fa2i_place *place)
 {
@@ -75,7 +71,8 @@ void fa2i_merge_forward(const fa2i_case *c, const fa2i_inputs *inputs, int o, in
         values[d] = !own || own_weight == 0 ? old : (own_weight * values[d] + old_weight * old) / sum;
     }
     if (own_weight > 0 && old_weight > 0) /* else nothing is mixed */
-        outputs->allowed[row] += LSE_ERROR * (size + fabs(old_lse)) * apart * own_weight * old_weight / (sum * sum);
+        outputs->allowed[row] +=
+            FA2I_SCORE_ERROR * (size + fabs(old_lse)) * apart * own_weight * old_weight / (sum * sum);
     outputs->exact[row] = own_weight == 0 || (outputs->exact[row] && old_weight == 0);
     *lse = sum == 0 ? -INFINITY : most + log(sum);
 }
