@@ -96,7 +96,7 @@ static const bug bugs[] = {
      "Sq=200,Sk=300,dropout=1", "x the bound", NULL},
     {"thresholds of other rows", "t4", TURING, "word, lane / 8, lane % 4 * 2)", "word, lane / 4 % 4, lane % 4 * 2)", 1,
      "Sq=200,Sk=300,dropout=1", "x the bound", NULL},
-    {"dropped elements that are missing in the sum", "rtx3060", JOINT, "inverse *= kept_scale(p);", ";", 1,
+    {"dropped elements that are missing in the sum", "rtx3060", JOINT, "            inverse *= kept_scale(p);", ";", 1,
      "Sq=200,dropout=1", "x the bound", NULL},
     {"none, dropout, split", "rtx3060", NARROW_TEAMS, "", "", 1, "Sq=3,Sk=1500,dropout=1", NULL, NULL},
     {"a mask by rows of the tile instead of queries", "rtx3060", NARROW_TEAMS, "query = coord.query(p, row);",

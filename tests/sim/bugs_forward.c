@@ -43,7 +43,7 @@ static const bug bugs[] = {
      "if (chunk < kHeadDimV / 8 && block_row <= coord.rows)", 1, "Sq=200", "illegal address", "fwd.cuh"},
     {"blocks that write the same rows", "rtx3060", JOINT, "- 1 - tile : tile) * kBr", "- 1 - tile : tile) * (kBr / 2)",
      1, "Sq=200", "race: it writes global", "fwd.cuh"},
-    {"a shuffle with missing lanes", "rtx3060", JOINT, "const float sum = quad_sum(row.sum[m][h]);",
+    {"a shuffle with missing lanes", "rtx3060", JOINT, "            const float sum = quad_sum(row.sum[m][h]);",
      "float sum = row.sum[m][h]; if (lane < 16) sum = quad_sum(sum);", 1, "Sq=200", "lanes are missing", "softmax.cuh"},
     {"a barrier for some warps", "rtx3060", SEPARATE, "__syncthreads();  // every warp",
      "if (threadIdx.x < 32) __syncthreads();  // every warp", 1, "Sq=200", "barrier divergence", "fwd.cuh"},

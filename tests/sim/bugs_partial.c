@@ -9,7 +9,7 @@
     }
 #define STAYS                                                                                                          \
     {                                                                                                                  \
-        "fwd_sm90 ", "groups=2", "persistent=1"                                                                        \
+        "fwd_sm90 ", "groups=2", "persistent=2"                                                                        \
     }
 #define LATENT                                                                                                         \
     {                                                                                                                  \
