@@ -249,9 +249,9 @@ def merge(bench: Bench) -> None:
             parts = torch.randn(count, 1, 16384, bench.heads, bench.width, device="cuda")
             lse = torch.randn(count, 1, bench.heads, 16384, device="cuda")
             out = torch.empty(parts.shape[1:], dtype=dtype, device="cuda")
-            if bench.rank == 0:
-                fa2_attn.tune(f"op=merge,Hq={bench.heads},Sq=16384,Sk={count},D={bench.width},dtype=bf16,"
-                              f"partial={int(dtype == torch.float32)}")
+            if bench.rank == 0:  # merging into fp32 counts as fp16 with partial=1
+                fa2_attn.tune(f"op=merge,Hq={bench.heads},Sq=16384,Sk={count},D={bench.width}," +
+                              ("dtype=bf16" if dtype == torch.bfloat16 else "dtype=fp16,partial=1"))
             dist.barrier()
             moved = 4 * (parts.numel() + lse.numel()) + out.element_size() * out.numel()
             rate_here = moved / bench.microseconds(lambda: fa2_attn.merge(parts, lse, out=out))

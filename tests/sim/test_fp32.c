@@ -1,8 +1,7 @@
 /*
  * Forward of fp32 on the software device, on $FA2_SIM_CARD.
  *
- * - Kernels of each product pass the cases of the tuner's verification, and with each feature that they have some of
- *   them, without a race, an uninitialised read, a bank conflict or a sector too many.
+ * - Kernels of each product pass the cases of the tuner's verification, and with features some of them, without a race, an uninitialised read, a bank conflict or a sector too many.
  * - The relative L1 error of O against fp64 is at most 2e-6, as fa2.h states: 2048 keys, D = 128, normal numbers.
  */
 #include "runtime/base/alloc.h"

@@ -100,8 +100,8 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
 }
 
 /* Computes a row. Leaves the scores, not capped, in p->scores, the numbers added to them in p->terms, and the factors
- * of P in p->kept. ret_size: the mean magnitude of the scores and
- * of what is added to them. Returns false if the row sees no key; then o is unchanged. */
+ * of P in p->kept. ret_size: the mean magnitude of the scores and of what is added to them. Returns false if the row sees
+ * no key; then o is unchanged. */
 static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_keys keys, double sink, double *o,
                       double *ret_lse, double *ret_size)
 {

@@ -94,8 +94,8 @@ typedef struct fa2i_comparison {
     double worst_value, worst_expected;
 } fa2i_comparison;
 
-/* Compares O ([row_count, head_dim_v] elements, rows in the order of the request) and LSE ([row_count]; NULL: not computed)
- * with the reference. */
+/* Compares O ([row_count, head_dim_v] elements, rows in the order of the request) and LSE ([row_count]; NULL: not
+ * computed) with the reference. */
 void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
                             fa2i_comparison *ret_comparison);
 

@@ -73,7 +73,8 @@ def measure(group: Optional[dist.ProcessGroup], device: torch.device) -> Link:
 
 
 def _passes_us(link: Link, computing: float, kernel_us: float, moved: float, steps: int) -> float:
-    """Returns us of a ring: in each step the longer of computing and of passing on; nothing is passed on in the last."""
+    """Returns us of a ring: in each step the longer of computing and of passing on; nothing is passed on in the
+    last."""
     step = computing / steps + kernel_us
     return step + (steps - 1) * max(step, link.us(moved))
 
@@ -117,8 +118,8 @@ class Knowledge:
             self._more.setdefault(schedule, []).append(us - estimate(schedule, work, self.link))
 
     def times(self, kind: str, work: Work, schedules: List[str]) -> Dict[str, float]:
-        """Returns us of each schedule: measured, or by the model. What other calls took beyond the model, in the middle,
-        is added to it: most of that is the host's time, which does not grow with the work."""
+        """Returns us of each schedule: measured, or by the model and the median of what other calls took beyond it.
+        Most of that is the host's time, which does not grow with the work."""
         assert self.link is not None
         found = dict(self.measured.get(kind, {}))
         for schedule in schedules:

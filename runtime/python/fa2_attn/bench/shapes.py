@@ -61,11 +61,12 @@ class Shape:
         return flop / us / 1e6
 
     def passes(self, wanted: List[str]) -> List[str]:
-        """Returns the wanted passes that make sense. A single query is a decoding step, which needs no gradient."""
-        return [name for name in wanted if name == "forward" or self.seq_q > 1]
+        """Returns the wanted passes that make sense. A single query is a decoding step, which needs no gradient, and
+        fp32 has none."""
+        return [name for name in wanted if name == "forward" or self.seq_q > 1 and self.dtype != "fp32"]
 
     def kv_bytes(self) -> int:
-        return 4 * self.batch * self.heads_kv * self.seq_k * self.head_dim
+        return 2 * (4 if self.dtype == "fp32" else 2) * self.batch * self.heads_kv * self.seq_k * self.head_dim
 
     def cells(self) -> List[str]:
         """Returns its cells in tables, under COLUMNS."""
