@@ -10,7 +10,7 @@ local types = {
    fp32 = {bytes = 4, sm = 75, ptx = "tf32"},
 }
 
--- Those of 16 bits, in the order of texts.
+-- The types of 16 bits, in the order in which texts name them.
 M.names = {"fp16", "bf16"}
 
 function M.bytes(v)

@@ -160,7 +160,7 @@ static fa2_status check_kv(const fa2_problem *p, int *field)
 
 enum { FP32_HEAD_DIM_MAX = 256 };
 
-/* What kernels of fp32 lack. */
+/* Refuses what kernels of fp32 do not have. */
 static fa2_status check_fp32(const fa2_problem *p, int *field)
 {
     static const int lacking[] = {FA2I_FIELD_v_in_k,  FA2I_FIELD_softcap,    FA2I_FIELD_dropout,

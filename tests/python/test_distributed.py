@@ -250,6 +250,8 @@ class Rank:
         self.refuses(ValueError, "rank is 2 of 2 ranks", lambda: distributed.positions(48, rank=2, ranks=2))
         self.refuses(ValueError, "the sequence has 23 rows; layout 'zigzag'", lambda: distributed.shard(q[:, 1:]))
         self.refuses(ValueError, "rounds is 0", lambda: distributed.tune(q, k, v, rounds=0))
+        whole = torch.zeros(1, 16, HEADS, 16, requires_grad=True)  # float32
+        self.refuses(NotImplementedError, "fa2 has none for float32", lambda: distributed.attention(whole, whole, whole))
         self.refuses(NotImplementedError, "alibi_slopes requires a gradient", lambda: distributed.attention(
             q, k, v, causal=True, alibi_slopes=slopes.clone().requires_grad_()))
         uneven = q[:, :8], k[:, :16], v[:, :16]
@@ -379,9 +381,9 @@ class Model(unittest.TestCase):
         small = work._replace(flop=work.flop / 1000)
         self.assertGreater(known.times("another", small, ["ring"])["ring"], 2 * times["ring"])
         self.assertAlmostEqual(known.times("another", work, ["gather"])["gather"], times["gather"], places=3)
-        self.assertEqual(known.fastest("kind", work, list(times)), "gather")
+        self.assertEqual(known.fastest(work, known.times("kind", work, list(times))), "gather")
         known.add("kind", {**times, "ring": times["gather"] / 0.95}, work)
-        self.assertEqual(known.fastest("kind", work, list(times)), "ring")  # not surely slower
+        self.assertEqual(known.fastest(work, known.times("kind", work, list(times))), "ring")  # not surely slower
         self.assertIn("by times that tune() took", _schedules.why("kind", known, times, "ring"))
         self.assertIn("by the model", _schedules.why("another", known, times, "ring"))
 

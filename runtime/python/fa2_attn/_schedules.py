@@ -127,12 +127,12 @@ class Knowledge:
             found.setdefault(schedule, max(more, 0.0) + estimate(schedule, work, self.link))
         return {schedule: found[schedule] for schedule in schedules}
 
-    def fastest(self, kind: str, work: Work, schedules: List[str]) -> str:
-        """Returns the model's fastest schedule, or one of which times say that it is surely faster."""
+    def fastest(self, work: Work, times: Dict[str, float]) -> str:
+        """Returns the model's fastest schedule, or one that is surely faster by its time."""
         assert self.link is not None
-        link, times = self.link, self.times(kind, work, schedules)
-        first = min(schedules, key=lambda schedule: estimate(schedule, work, link))
-        best = min(schedules, key=times.__getitem__)
+        link = self.link
+        first = min(times, key=lambda schedule: estimate(schedule, work, link))
+        best = min(times, key=times.__getitem__)
         return best if times[best] < _SURE * times[first] else first
 
 

@@ -230,7 +230,7 @@ def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, kind: str, backward: bo
         else:
             known, work = _knowledge(q, call), _work(q, k, v, call, backward)
             times = known.times(kind, work, fitting)
-            best = known.fastest(kind, work, fitting)
+            best = known.fastest(work, times)
             chosen[kind] = best, _schedules.why(kind, known, times, best) + ("; " + others if others else "")
     return chosen[kind]
 
@@ -434,8 +434,9 @@ def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -
     """Times all schedules that serve a call, and returns their us. All ranks call it alike.
 
     Later calls of this kind with schedule 'auto' take the fastest, if it is at least a tenth faster than what the model
-    chose: short calls differ by as much from run to run. For other calls, the model adds what was found here. settings: as in attention, without schedule. If a tensor requires a gradient, backward is timed, too.
-    The knowledge lasts as long as the group.
+    chose: short calls differ by as much from run to run. For other calls, the model adds what was found here. The
+    knowledge lasts as long as the group.
+    settings: as in attention, without schedule. If a tensor requires a gradient, backward is timed, too.
     """
     if rounds < 1:
         raise ValueError(f"rounds is {rounds}; it must be at least 1")
