@@ -32,7 +32,7 @@ M.axis = {
 local keys_of_block = 256
 
 function M.is_on(v)
-   return v.qk == "int8"
+   return v.qk == "int8" or v.overlap ~= nil -- the latter: forward_bytes_sm90.lua
 end
 
 -- Returns the columns of rows of K in shared memory, as if they were elements. 8-bit rows are whole k32 steps.

@@ -268,6 +268,7 @@ end
 function M.names(v)
    local names = M.shared_names(v, v.bc, v.d)
    names.speculates = speculates(v)
+   names.rounded, names.quant_threads, names.quant_tiles = false, 0, 0
    names.bias_in_accumulator, names.alibi_mma = v.bias_in_accumulator == 1, v.alibi_mma == 1
    names.packed_heads = v.pack == 1
    names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)

@@ -79,7 +79,7 @@ local function may_pack(v)
 end
 
 local own_axes = {
-   precision.axes[1], precision.axes[2], partial.axis,
+   precision.axes[1], precision.axes[2], precision.axes[3], partial.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}, when = may_tile},
    {name = "stages", values = {2, 3}, when = may_stage},

@@ -51,7 +51,7 @@ for _, axis in ipairs({
    end},
    features.everywhere[1], features.everywhere[2], lengths.axis, paged.axis,
    append.axis, append.rotary.axis, append.rotary_dim.axis, precision.axes[1], precision.axes[2],
-   partial.axis, splitkv.waves,
+   precision.axes[3], partial.axis, splitkv.waves,
 }) do
    M.axes[#M.axes + 1] = axis
 end

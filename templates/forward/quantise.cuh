@@ -191,7 +191,7 @@ __device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Para
     }
     find_scales(memory, keys, most, key_scales(p, at));
     const Rounding rounding = memory.rounding[keys.row % 8 / 2];
-    uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels) + keys.parcel;
+    uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels);
     uint32 count = 0;
 #pragma unroll
     for (int pass = 0; pass < kParcelPasses; pass++) {
@@ -199,7 +199,7 @@ __device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Para
         less_mean(bits[pass], mean, x);
         const uint2 bytes = permuted_bytes(rounding, x);
         if (keys.row < kParcelRows && r < kBc)
-            out[r * kParcels] = has_key(r) ? bytes : uint2{};
+            *key_place(out, r, keys.parcel, kParcels) = has_key(r) ? bytes : uint2{};
         if (has_key(r) && keys.parcel < kHeadDim / 8)
             count += count_zeros(rounding, x);
     }
@@ -241,5 +241,6 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
         if (tile * kBc == first_key)
             write_mean(memory, mean_key(p, batch, kv_head));
         quantise_tile(memory, p, keys, mean, tile, kv_head * all + at);
+        round_values(p, keys, kv_head, tile, kv_head * all + at);
     }
 }

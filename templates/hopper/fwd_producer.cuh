@@ -52,15 +52,32 @@ struct Loads {
                       coordinate(map_batch(coord), stride.batch));
     }
 
+    // Waits until the stage is empty, then loads a tile that the step before has rounded.
+    __device__ __forceinline__ void load_bytes_tile(const char *tile, const Stage &stage, uint32 empty, uint32 full,
+                                                    uint32 area)
+    {
+        barrier_wait(empty, stage.parity ^ 1);
+        barrier_expect(full, kTileBytes);
+        load_bytes(area + stage.index * kTileBytes, tile, kTileBytes, full);
+    }
+
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+        if constexpr (kRounded)
+            load_bytes_tile(rounded_tile(p, coord.batch, kv_head, tile), k, barriers.k_empty(k.index),
+                            barriers.k_full(k.index), barriers.smem + kKArea);
+        else
+            load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
                   barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+        if constexpr (kRounded)
+            load_bytes_tile(rounded_tile(p, coord.batch, kv_head, tile) + bytes_of_keys(p), v,
+                            barriers.v_empty(v.index), barriers.v_full(v.index), barriers.smem + kVArea);
+        else
+            load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
                   barriers.smem + kVArea);
     }
 

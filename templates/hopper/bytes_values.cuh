@@ -1,0 +1,125 @@
+#pragma once
+#include "hopper/bytes_tiles.cuh"
+#include "lib/mma.cuh"
+
+// ---- the step before: V becomes e4m3 numbers, and is transposed -----------------------------------------------------
+//
+// A tile of V has one scale, which takes its largest magnitude to 448, the largest e4m3 number. A thread reads 16
+// columns of four keys, and has a word of four keys for each of these columns.
+
+// P is multiplied by 2^kShift, so that fewer numbers are below the smallest e4m3 number. The scales of V undo it. O is
+// rescaled when a maximum has grown by more than kLazyRescale, so P is at most 2^8: less than 448.
+constexpr int kShift = 6;
+constexpr float kUnshift = 1.0f / (1 << kShift);
+static_assert(kShift + kLazyRescale < 8.8f, "P stays below 448");
+
+constexpr int kValueWords = kBc / 4;  // words of a row
+constexpr int kValueParts = kValueWords * (kHeadDim / 16);
+constexpr int kValuePasses = (kValueParts + kQuantThreads - 1) / kQuantThreads;
+constexpr float kMostE4m3 = 448.0f, kLeastOfValues = 0x1p-100f;
+
+// Packs four numbers; larger ones become 448.
+__device__ __forceinline__ uint32 pack_e4m3(float a, float b, float c, float d)
+{
+    uint32 word;
+    asm("{\n"
+        "    .reg .b16 low, high;\n"
+        "    cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+        "    cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+        "    mov.b32 %0, {low, high};\n"
+        "}"
+        : "=r"(word)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+    return word;
+}
+
+// This thread's numbers of a tile: 16 columns of four keys, two elements in each word.
+struct ValuePart {
+    uint32 bits[4][8];
+    int word, column;
+
+    // Reads them; zeros after the last key. Returns the bits of the largest finite magnitude.
+    __device__ __forceinline__ uint32 read(const Params &p, const SequenceCoord &keys, const char *head, int tile,
+                                           int part)
+    {
+        uint32 most = 0;
+        word = part % kValueWords;
+        column = part / kValueWords * 16;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int r = word / 4 * 16 + word % 4 * 2 + i % 2 + i / 2 * 8;
+            const bool is_there = part < kValueParts && tile * kBc + r < keys.seq_k(p);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                uint4 x{};
+                if (is_there)
+                    x = __ldg(reinterpret_cast<const uint4 *>(KeyRows(p, keys, tile).at(head, p.v_stride, r)) +
+                              column / 8 + half);
+                bits[i][4 * half] = x.x;
+                bits[i][4 * half + 1] = x.y;
+                bits[i][4 * half + 2] = x.z;
+                bits[i][4 * half + 3] = x.w;
+            }
+#pragma unroll
+            for (int c = 0; c < 8; c++) {
+                const float2 x = unpack2(bits[i][c]);
+                most = max(most, max(finite_bits(x.x), finite_bits(x.y)));
+            }
+        }
+        return most;
+    }
+
+    // Writes them, times a factor.
+    __device__ __forceinline__ void write(char *out, float factor) const
+    {
+#pragma unroll
+        for (int c = 0; c < 16; c++) {
+            float x[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float2 pair = unpack2(bits[i][c / 2]);
+                x[i] = c % 2 == 0 ? pair.x : pair.y;
+                x[i] = fmaf(x[i], 0.0f, x[i] * factor);  // an infinity becomes NaN instead of 448
+            }
+            *reinterpret_cast<uint32 *>(out + ValueBytes::place(column + c, word * 4)) =
+                pack_e4m3(x[0], x[1], x[2], x[3]);
+        }
+    }
+
+private:
+    static __device__ __forceinline__ uint32 finite_bits(float x)
+    {
+        return absolute_bits(x) < 0x7f800000u ? absolute_bits(x) : 0;
+    }
+};
+
+// Rounds a tile of V. at: its number among all tiles of all heads. Between two tiles, the barriers of quantise_tile keep
+// the largest values from being overwritten before they are read.
+__device__ __forceinline__ void round_values(const Params &p, const SequenceCoord &keys, int kv_head, int tile,
+                                             int64 at)
+{
+    __shared__ uint32 most_of_warp[kQuantThreads / 32];
+    const char *head = key_head(p.v, p.v_stride, keys, kv_head);
+    ValuePart parts[kValuePasses];
+    uint32 most = 0;
+#pragma unroll
+    for (int pass = 0; pass < kValuePasses; pass++)
+        most = max(most, parts[pass].read(p, keys, head, tile, pass * kQuantThreads + threadIdx.x));
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+        most = max(most, __shfl_xor_sync(0xffffffffu, most, apart));
+    if (threadIdx.x % 32 == 0)
+        most_of_warp[threadIdx.x / 32] = most;
+    __syncthreads();  // the largest values of all warps are there
+#pragma unroll
+    for (int warp = 0; warp < kQuantThreads / 32; warp++)
+        most = max(most, most_of_warp[warp]);
+    const float largest = fmaxf(__uint_as_float(most), kLeastOfValues);
+    if (threadIdx.x == 0)
+        *value_scale(p, at) = largest * (kUnshift / kMostE4m3);
+    char *out = reinterpret_cast<char *>(p.partial) + bytes_of_keys(p) + at * kTileBytes;
+#pragma unroll
+    for (int pass = 0; pass < kValuePasses; pass++)
+        if (pass * kQuantThreads + int(threadIdx.x) < kValueParts)
+            parts[pass].write(out, kMostE4m3 / largest);
+}
