@@ -78,7 +78,7 @@ function M.recipe(recipe, v)
    end
    table.insert(recipe.steps, 1, {
       entry = recipe.steps[1].entry .. "_quantise", role = "quantise", threads = threads_of_block(v), smem = 0,
-      blocks = "head_tiles/" .. tiles_of_block(v),
+      blocks = "head_tiles" .. (tiles_of_block(v) > 1 and "/" .. tiles_of_block(v) or ""),
    })
    recipe.steps[2].early = 1
    recipe.workspace = "int8_keys"

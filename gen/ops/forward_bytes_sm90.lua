@@ -16,10 +16,12 @@ local sm90 = require("ops.forward_sm90")
 
 local M = {name = "fwd_bytes_sm90"}
 
--- Registers of a thread that loads and of one that computes, by warpgroups, and how many S, O, P and sums of P V may
--- take.
-local register_shares = {{load = 24, group = 240, most = 200}, {load = 24, group = 240, most = 208},
-                         {load = 32, group = 160, most = 136}}
+-- By the number of warpgroups: registers of a thread that loads and of one that computes, how many S, O, P and sums of P
+-- V may take, and for how many blocks on an SM registers suffice.
+local register_shares = {
+   {load = 24, group = 232, most = 192, resident = 2}, {load = 24, group = 240, most = 208, resident = 1},
+   {load = 32, group = 160, most = 136, resident = 1},
+}
 
 -- Constants of the model. Not fitted.
 local fit = {
@@ -59,7 +61,7 @@ for _, axis in ipairs({
       when = need({"values", "fp8"}, "the problem does not permit values in e4m3"),
    },
    {name = "groups", values = {1, 2, 3}},
-   {name = "bc", values = {64, 96, 128, 160, 192}},
+   {name = "bc", values = {64, 96, 128, 192}},
    {name = "stages", values = {2, 3}},
    {
       name = "pingpong", values = {0, 1},
@@ -139,7 +141,7 @@ function M.names(v)
    names.lazy_rescale = 2 -- templates/hopper/bytes_values.cuh
    names.bias_in_accumulator, names.alibi_mma, names.dropout_form, names.side_stages = false, false, "none", 1
    names.own_place, names.by_map = has_own_place(v), v.persistent > 0 and v.groups > 1
-   names.load_registers, names.group_registers, names.resident = share.load, share.group, 1
+   names.load_registers, names.group_registers, names.resident = share.load, share.group, share.resident
    names.smem_bytes, names.rounded = smem_bytes(v), true
    local rounding = int8.names(v)
    names.quant_threads, names.quant_tiles = rounding.quant_threads, rounding.quant_tiles

@@ -131,10 +131,12 @@ fa2i_int8_layout fa2i_forward_int8_layout(const fa2i_recipe *recipe, const fa2_p
     const size_t row_bytes = (size_t)ceil_div(problem->head_dim, 32) * 32, heads = (size_t)problem->heads_kv;
     fa2i_int8_layout out = {.tiles = (size_t)key_tiles(recipe, problem),
                             .warps = (size_t)fa2i_recipe_step(recipe, FA2I_STEP_QUANTISE)->threads / 32};
-    const size_t tensors = recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES ? 2 : 1;
+    const bool values = recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES;
+    const size_t tensors = values ? 2 : 1;
+    out.scales = values && recipe->keys % 64 == 0 ? 4 * (size_t)(recipe->keys / 64) : 4;
     out.means_at = tensors * heads * out.tiles * (size_t)recipe->keys * row_bytes;
     out.scales_at = out.means_at + heads * (size_t)problem->batch * row_bytes * sizeof(float);
-    out.counts_at = out.scales_at + heads * out.tiles * FA2I_INT8_SCALES * sizeof(float);
+    out.counts_at = out.scales_at + heads * out.tiles * out.scales * sizeof(float);
     return out;
 }
 

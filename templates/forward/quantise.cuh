@@ -14,6 +14,7 @@ constexpr int kSampledKeys = 128;
 constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8 columns of a row
 constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
+static_assert(kScaleGroups == 1 || kBc / kScaleGroups % kParcelRows == 0, "rows of a pass are of one group");
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
 // Memory by which the threads of a block exchange numbers. Rows are padded, so that the threads of a warp access
@@ -22,7 +23,7 @@ struct QuantiseMemory {
     float sums[8][kParcelRows * kParcels + kParcels % 32];           // by column of a parcel
     float mean[8 * kParcels];                                        // likewise
     uint32 most[kParcelRows / 8][8 * kParcels + 2 * kParcels % 32];  // bits of each thread's largest absolute value
-    Rounding rounding[4];
+    Rounding rounding[kScaleGroups][4];
 };
 
 // The sequence of a tile, and this thread's row and columns.
@@ -114,8 +115,9 @@ __device__ __forceinline__ void write_mean(const QuantiseMemory &memory, float *
         out[threadIdx.x % kParcels * 8 + threadIdx.x / kParcels] = memory.mean[threadIdx.x];
 }
 
-// Finds the scales of a tile from the largest absolute value of each thread.
-__device__ __forceinline__ void find_scales(QuantiseMemory &memory, const KeySequence &keys, uint32 most, float *scales)
+// Finds the scales of a group of a tile's keys from the largest absolute value of each thread.
+__device__ __forceinline__ void find_scales(QuantiseMemory &memory, const KeySequence &keys, int group, uint32 most,
+                                            float *scales)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (keys.row < kParcelRows)
@@ -129,8 +131,8 @@ __device__ __forceinline__ void find_scales(QuantiseMemory &memory, const KeySeq
         for (int apart = 16; apart > 0; apart /= 2)
             most = max(most, __shfl_xor_sync(0xffffffffu, most, apart));
         if (lane == 0) {
-            memory.rounding[warp] = rounding_to(most);
-            scales[warp] = memory.rounding[warp].scale;
+            memory.rounding[group][warp] = rounding_to(most);
+            scales[4 * group + warp] = memory.rounding[group][warp].scale;
         }
     }
     __syncthreads();  // the scales are complete before they are read; all values are read
@@ -174,7 +176,7 @@ __device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Para
 {
     uint4 bits[kParcelPasses];
     float x[8];
-    uint32 most = 0;
+    uint32 most[kScaleGroups] = {};
     auto key_of = [&](int r) { return tile * kBc + (kWide ? wide_key(r, kBc) : r); };
     auto has_key = [&](int r) { return keys.row < kParcelRows && r < kBc && key_of(r) < keys.seq_k(p); };
 #pragma unroll
@@ -186,22 +188,26 @@ __device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Para
             less_mean(bits[pass], mean, x);
 #pragma unroll
             for (int c = 0; c < 8; c++)
-                most = max(most, absolute_bits(x[c]));
+                most[scale_group(pass * kParcelRows)] = max(most[scale_group(pass * kParcelRows)], absolute_bits(x[c]));
         }
     }
-    find_scales(memory, keys, most, key_scales(p, at));
-    const Rounding rounding = memory.rounding[keys.row % 8 / 2];
+    Rounding rounding[kScaleGroups];
+#pragma unroll
+    for (int group = 0; group < kScaleGroups; group++) {
+        find_scales(memory, keys, group, most[group], key_scales(p, at));
+        rounding[group] = memory.rounding[group][keys.row % 8 / 2];
+    }
     uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels);
     uint32 count = 0;
 #pragma unroll
     for (int pass = 0; pass < kParcelPasses; pass++) {
         const int r = keys.row + pass * kParcelRows;
         less_mean(bits[pass], mean, x);
-        const uint2 bytes = permuted_bytes(rounding, x);
+        const uint2 bytes = permuted_bytes(rounding[scale_group(pass * kParcelRows)], x);
         if (keys.row < kParcelRows && r < kBc)
             *key_place(out, r, keys.parcel, kParcels) = has_key(r) ? bytes : uint2{};
         if (has_key(r) && keys.parcel < kHeadDim / 8)
-            count += count_zeros(rounding, x);
+            count += count_zeros(rounding[scale_group(pass * kParcelRows)], x);
     }
     put_count(p, at, count);
 }

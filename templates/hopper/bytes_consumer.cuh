@@ -111,10 +111,10 @@ struct BytesRows {
 
     // Makes P of the sums, which are there; returns how O must be rescaled. Gives K back.
     template <bool kMasked>
-    __device__ __forceinline__ Rescale softmax(float (&s)[kRowTiles][kColTiles][4], float key_scale)
+    __device__ __forceinline__ Rescale softmax(float (&s)[kRowTiles][kColTiles][4], const KeyScales &keys)
     {
         constexpr bool kUnseen = kMayBeUnseen<kMasked>;
-        const ScoreScale scale(q, key_scale);
+        const ScoreScale scale(q, keys);
         pin_integers(sums);
         release_k();
 #pragma unroll
@@ -133,7 +133,8 @@ struct BytesRows {
     template <bool kMasked, bool kFirst> __device__ __forceinline__ void overlapped_step()
     {
         float s[kRowTiles][kColTiles][4];
-        const float key_scale = __ldg(key_scales + tile * 4), value_scale = kFirst ? 0 : __ldg(value_scales + tile + 1);
+        const KeyScales keys(key_scales + tile * kScales);
+        const float value_scale = kFirst ? 0.0f : __ldg(value_scales + tile + 1);
         start_s();
         if constexpr (!kFirst) {
             await_v();
@@ -141,7 +142,7 @@ struct BytesRows {
         }
         group.ping_pong.pass();
         wgmma_wait<kFirst ? 0 : 1>();
-        const Rescale rescale = softmax<kMasked>(s, key_scale);
+        const Rescale rescale = softmax<kMasked>(s, keys);
         if constexpr (!kFirst) {
             wgmma_wait<0>();
             add_part(0, value_scale);
@@ -168,11 +169,12 @@ struct BytesRows {
     template <bool kMasked> __device__ __forceinline__ void step()
     {
         float s[kRowTiles][kColTiles][4];
-        const float key_scale = __ldg(key_scales + tile * 4), value_scale = __ldg(value_scales + tile);
+        const KeyScales keys(key_scales + tile * kScales);
+        const float value_scale = __ldg(value_scales + tile);
         start_s();
         group.ping_pong.pass();
         wgmma_wait<0>();
-        softmax<kMasked>(s, key_scale).apply(o);
+        softmax<kMasked>(s, keys).apply(o);
         pack_p(s, probabilities);
         await_v();
         start_part(0);

@@ -6,8 +6,8 @@
 // ---- the softmax of 8-bit products -----------------------------------------------------------------------------------
 //
 // Sums of Q K^T begin at the bits of 1.5 * 2^23, as in int8_scores.cuh. So their bits are those of floats, which are
-// compared and masked as they are. A lane's scores of a tile have one scale, so a score is sum * factor + added, and P
-// takes one multiplication and addition. The product of a query and the mean key changes LSE alone.
+// compared and masked as they are. A lane's scores in a group of a tile's keys have one scale, so a score is sum * factor
+// + added, and P takes one multiplication and addition. The product of a query and the mean key changes LSE alone.
 constexpr float kStart = 12582912.0f;
 static_assert(127 * 127 * kHeadDim < 1 << 22, "sums are exact");
 
@@ -16,20 +16,36 @@ struct Queries {
     float scale[2], mean[2];  // mean: the product of the row and the mean key
 };
 
-// What makes scores of a tile's sums.
-struct ScoreScale {
-    float factor[2], added[2];
+// The scales of a lane's keys in a tile.
+struct KeyScales {
+    float of_group[kScaleGroups];
 
-    __device__ __forceinline__ ScoreScale(const Queries &q, float key_scale)
+    __device__ __forceinline__ explicit KeyScales(const float *scales)
     {
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float product = q.scale[h] * key_scale;
-            factor[h] = product == 0.0f ? 1e-30f : product;  // so that a masked score stays -infinity
-            added[h] = -kStart * factor[h];
-        }
+        for (int group = 0; group < kScaleGroups; group++)
+            of_group[group] = __ldg(scales + 4 * group);
     }
 };
+
+// What makes scores of a tile's sums.
+struct ScoreScale {
+    float factor[kScaleGroups][2];
+
+    __device__ __forceinline__ ScoreScale(const Queries &q, const KeyScales &keys)
+    {
+#pragma unroll
+        for (int group = 0; group < kScaleGroups; group++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float product = q.scale[h] * keys.of_group[group];
+                factor[group][h] = product == 0.0f ? 1e-30f : product;  // so that a masked score stays -infinity
+            }
+    }
+};
+
+constexpr int kGroupTiles = kColTiles / kScaleGroups;  // n8 column tiles of a group
+static_assert(kBc % (8 * kScaleGroups) == 0, "groups are whole column tiles");
 
 // Rounds a warpgroup's rows of Q in their place, where TMA has put them. A warp reads and writes rows of its own.
 __device__ __forceinline__ Queries round_queries(const Params &p, const BlockCoord &coord, int lane, uint32 smem)
@@ -67,11 +83,16 @@ __device__ __forceinline__ Rescale raise_maxima(const float (&s)[kRowTiles][kCol
     bool grown = false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float x = fmaxf(s[0][0][2 * h], s[0][0][2 * h + 1]);
+        tile_max[h] = minus_infinity();
 #pragma unroll
-        for (int n = 1; n < kColTiles; n++)
-            x = fmaxf(x, fmaxf(s[0][n][2 * h], s[0][n][2 * h + 1]));
-        tile_max[h] = fmaf(x, scale.factor[h], scale.added[h]);
+        for (int group = 0; group < kScaleGroups; group++) {
+            float x = minus_infinity();
+#pragma unroll
+            for (int n = group * kGroupTiles; n < (group + 1) * kGroupTiles; n++)
+                x = fmaxf(x, fmaxf(s[0][n][2 * h], s[0][n][2 * h + 1]));
+            const float factor = scale.factor[group][h];
+            tile_max[h] = fmaxf(tile_max[h], fmaf(x, factor, -kStart * factor));
+        }
         grown |= (tile_max[h] - row.max[0][h]) * scale_log2 > kLazyRescale;
     }
     rescale.wanted = __any_sync(0xffffffffu, grown);
@@ -92,15 +113,18 @@ __device__ __forceinline__ void make_p(float (&s)[kRowTiles][kColTiles][4], cons
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const bool none = kUnseen && row.max[0][h] == minus_infinity();
-        const float factor = scale.factor[h] * scale_log2;
-        const float added = fmaf(scale.added[h], scale_log2, kShift - (none ? 0.0f : row.max[0][h] * scale_log2));
+        const float shift = kShift - (none ? 0.0f : row.max[0][h] * scale_log2);
 #pragma unroll
-        for (int n = 0; n < kColTiles; n++)
+        for (int group = 0; group < kScaleGroups; group++) {
+            const float factor = scale.factor[group][h] * scale_log2, added = fmaf(-kStart, factor, shift);
 #pragma unroll
-            for (int e = 2 * h; e < 2 * h + 2; e++) {
-                s[0][n][e] = exp2_approx(fmaf(s[0][n][e], factor, added));
-                row.sum[0][h] += s[0][n][e];
-            }
+            for (int n = group * kGroupTiles; n < (group + 1) * kGroupTiles; n++)
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++) {
+                    s[0][n][e] = exp2_approx(fmaf(s[0][n][e], factor, added));
+                    row.sum[0][h] += s[0][n][e];
+                }
+        }
     }
 }
 

@@ -167,6 +167,10 @@ static void test_accuracy(const trial *t, numbers which, double most, double mos
     for (int head = 0; head < t->heads_q; head++)
         for (int row = 0; row < t->queries; row++) {
             double exact[D_MOST];
+            if (t->causal && row + t->keys < t->queries) { /* it sees no key */
+                CHECK(isinf(lse[head * t->queries + row]) && number(t, &o, t->heads_q, head, row, 0) == 0);
+                continue;
+            }
             of_lse = fmax(of_lse, fabs(exact_row(t, head, row, exact) - (double)lse[head * t->queries + row]));
             for (int c = 0; c < t->d; c++) {
                 distance += fabs(number(t, &o, t->heads_q, head, row, c) - exact[c]);
@@ -203,7 +207,7 @@ static void test_shapes(void)
         {"groups=2 bc=192 stages=2 pingpong=0 overlap=1 persistent=1", 64, 1, 250, 250, 1, 1, false},
         {"groups=1 bc=96 stages=3 pingpong=0 overlap=1 persistent=0", 128, 1, 100, 231, 2, 2, false},
         {"groups=2 bc=64 stages=2 pingpong=1 overlap=1 persistent=1", 128, 0, 130, 65, 4, 1, true},
-        {"groups=3 bc=160 stages=2 pingpong=1 overlap=0 persistent=1", 64, 1, 400, 333, 1, 1, false},
+        {"groups=3 bc=96 stages=2 pingpong=1 overlap=0 persistent=1", 64, 1, 400, 333, 1, 1, false},
         {"groups=2 bc=128 stages=2 pingpong=1 overlap=0 persistent=0", 256, 1, 200, 300, 2, 1, false},
         {"groups=2 bc=64 stages=2 pingpong=0 overlap=0 persistent=1", 256, 0, 70, 129, 1, 1, true},
         {"groups=1 bc=64 stages=2 pingpong=0 overlap=0 persistent=0", 192, 1, 65, 190, 2, 1, false},

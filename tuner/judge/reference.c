@@ -13,6 +13,7 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "tuner/judge/attention.h"
+#include "tuner/judge/fp8_values.h"
 #include "tuner/judge/int8_scores.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/kv8.h"
@@ -39,6 +40,7 @@ typedef struct part {
     double *terms;       /* [Sk], numbers added to capped scores */
     float *plain;        /* [Sk] scores, then P; after them [Dv] O */
     fa2i_int8_keys int8; /* if scores may be rounded */
+    double v_step;       /* of the smallest elements of V, if values may be rounded */
     double *o_variances; /* [Dv], likewise */
     double plain_error;
 } part;
@@ -148,22 +150,28 @@ static double allowed_of_scores(const double *o, int columns, double size)
     return FA2I_SCORE_ERROR * size * largest;
 }
 
-/* Computes what rounded scores may change of a row whose results are known. */
+/* Computes what rounded scores and values may change of a row whose results are known. Scores become weights. */
 static void allow_rounding(part *p, fa2i_keys keys, size_t row)
 {
     const fa2i_reference *reference = p->reference;
     const int columns = reference->head_dim_v;
     const double *o = reference->o + row * (size_t)columns, softcap = (double)p->request->softcap;
     const fa2i_int8_query query = fa2i_int8_query_of(p->q, p->request->problem.head_dim, p->scale, &p->int8);
-    double largest = 0, of_lse = 0;
+    const bool fp8 = p->request->problem.values == FA2_VALUES_FP8;
+    double largest = 0, of_lse = 0, most_weight = 0;
     memset(p->o_variances, 0, (size_t)columns * sizeof *p->o_variances);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        const double variance = fa2i_int8_variance(&query, &p->int8, j);
-        const double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - reference->lse[row]);
+        p->scores[j] = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - reference->lse[row]);
+        most_weight = fmax(most_weight, p->scores[j]);
+    }
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        const double variance = fa2i_int8_variance(&query, &p->int8, j), weight = p->scores[j];
         of_lse += weight * variance;
         for (int d = 0; d < columns; d++) {
-            const double change = weight * (p->kept[j] * (double)p->v[(int64_t)j * columns + d] - o[d]);
+            const double v = p->kept[j] * (double)p->v[(int64_t)j * columns + d], change = weight * (v - o[d]);
             p->o_variances[d] += change * change * variance;
+            if (fp8)
+                p->o_variances[d] += fa2i_fp8_variance(weight, most_weight, v, p->v_step);
         }
     }
     for (int d = 0; d < columns; d++)
@@ -269,7 +277,8 @@ static void *run_part(void *argument)
         }
         if (load_keys(request, true, &s, row.head / group, problem->head_dim, p->k, &k_at) && p->int8.squares != NULL)
             fa2i_int8_measure(p->k, s.problem.seq_k, problem->head_dim, &p->int8);
-        load_keys(request, false, &s, row.head / group, columns, p->v, &v_at);
+        if (load_keys(request, false, &s, row.head / group, columns, p->v, &v_at))
+            p->v_step = fa2i_fp8_step(p->v, (size_t)s.problem.seq_k * (size_t)columns);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
