@@ -1,4 +1,4 @@
--- The precision that a problem permits (fa2_sums, fa2_scores, fa2_values in fa2.h), and how kernels use it. A permission alone
+-- The precision that a problem permits (fa2_sums, fa2_scores, fa2_pv in fa2.h), and how kernels use it. A permission alone
 -- changes no kernel: a family that can use it has an axis for it, which is chosen.
 local M = {}
 
@@ -6,7 +6,7 @@ local M = {}
 M.axes = {
    {name = "sums", field = "sums", values = {"fp32", "fast"}, feature = true},
    {name = "scores", field = "scores", values = {"exact", "int8"}, feature = true},
-   {name = "values", field = "values", values = {"exact", "fp8"}, feature = true},
+   {name = "values", field = "pv", values = {"exact", "fp8"}, feature = true},
 }
 
 -- The type in which P V is summed within a tile of keys (templates/forward/product_pv_fp16.cuh).

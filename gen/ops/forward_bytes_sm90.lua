@@ -1,5 +1,5 @@
 -- fwd_bytes_sm90: forward on wgmma with Q K^T in 8-bit integers and P V in e4m3 numbers, where the problem permits both
--- (scores=int8, values=fp8). It has the frame of fwd_sm90 (templates/hopper/fwd.cuh), and other products
+-- (scores=int8, pv=fp8). It has the frame of fwd_sm90 (templates/hopper/fwd.cuh), and other products
 -- (bytes_consumer.cuh). A step before it rounds K and V. The axes are those of forward_sm90.lua, and
 --   overlap   1: P V of a tile runs during the softmax of the next one, and has registers of its own. 0: S and the sums
 --             of P V share registers, and the warpgroups' products and softmax alternate
@@ -57,7 +57,7 @@ for _, axis in ipairs({
       when = need({"scores", "int8"}, "the problem does not permit 8-bit scores"),
    },
    {
-      name = "values", field = "values", values = {"exact", "fp8"}, feature = true,
+      name = "values", field = "pv", values = {"exact", "fp8"}, feature = true,
       when = need({"values", "fp8"}, "the problem does not permit values in e4m3"),
    },
    {name = "groups", values = {1, 2, 3}},

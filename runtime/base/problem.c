@@ -53,8 +53,8 @@ _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIE
 _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
                    sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t) &&
                    sizeof(fa2_sums) == sizeof(int32_t) && sizeof(fa2_scores) == sizeof(int32_t) &&
-                   sizeof(fa2_values) == sizeof(int32_t) &&
-                   sizeof(fa2_kv) == sizeof(int32_t) && sizeof(fa2_scales) == sizeof(int32_t),
+                   sizeof(fa2_pv) == sizeof(int32_t) && sizeof(fa2_kv) == sizeof(int32_t) &&
+                   sizeof(fa2_scales) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {
@@ -72,7 +72,7 @@ static const char *const rotary_words[] = {
     [FA2_ROTARY_NONE] = "none", [FA2_ROTARY_HALVES] = "halves", [FA2_ROTARY_INTERLEAVED] = "interleaved"};
 static const char *const sums_words[] = {[FA2_SUMS_FP32] = "fp32", [FA2_SUMS_FAST] = "fast"};
 static const char *const scores_words[] = {[FA2_SCORES_EXACT] = "exact", [FA2_SCORES_INT8] = "int8"};
-static const char *const values_words[] = {[FA2_VALUES_EXACT] = "exact", [FA2_VALUES_FP8] = "fp8"};
+static const char *const pv_words[] = {[FA2_PV_EXACT] = "exact", [FA2_PV_FP8] = "fp8"};
 static const char *const kv_words[] = {[FA2_KV_DTYPE] = "dtype", [FA2_KV_INT8] = "int8", [FA2_KV_FP8] = "fp8"};
 static const char *const kv_scales_words[] = {[FA2_SCALES_FP32] = "fp32", [FA2_SCALES_FP16] = "fp16"};
 
@@ -97,8 +97,8 @@ static const char *const *words_of(fa2i_field_type type)
         return sums_words;
     case FA2I_TYPE_SCORES:
         return scores_words;
-    case FA2I_TYPE_VALUES:
-        return values_words;
+    case FA2I_TYPE_PV:
+        return pv_words;
     case FA2I_TYPE_KV:
         return kv_words;
     case FA2I_TYPE_KV_SCALES:

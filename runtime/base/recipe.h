@@ -73,7 +73,7 @@
     X(FA2I_WORKSPACE_INT8_KEYS, "int8_keys",                                                                           \
       FORWARD) /* K in 8-bit integers, scales, means (templates/forward/int8_keys.cuh) */                              \
     X(FA2I_WORKSPACE_INT8_KEYS_AND_VALUES, "int8_keys_and_values",                                                     \
-      FORWARD) /* the same, and V in e4m3 (templates/hopper/bytes_tiles.cuh) */                                        \
+      FORWARD)                               /* the same, and V in e4m3 (templates/hopper/bytes_tiles.cuh) */          \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD) /* LSE and delta of padded rows, fp32 */                                  \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                                       \
       BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */                             \

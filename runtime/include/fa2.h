@@ -197,7 +197,7 @@ typedef enum fa2_op {
 /* The type of the elements of Q, K, V and O.
  *
  * FA2_FP32 is for forward, with at most 256 columns. It does not have (FA2_E_UNSUPPORTED): backward, merge, softcap,
- * dropout, leftpad, cache_rows, append, v_in_k, kv in 8 bits, and permissions to be less exact (sums, scores, values). The tuner
+ * dropout, leftpad, cache_rows, append, v_in_k, kv in 8 bits, and permissions to be less exact (sums, scores, pv). The tuner
  * times two kinds of kernels: with FMA instructions, and from SM 8.0 on with three products of TF32 for one of fp32.
  * With normal numbers, 2048 keys and head_dim 128, O differs from exact O by less than 2e-6 of its size (relative L1).
  * That grows with the square root of the number of keys. No kernel of fp32 divides the keys among blocks, so decoding
@@ -254,10 +254,10 @@ typedef enum fa2_scores {
     FA2_SCORES_EXACT = 0, /* Q K^T multiplies the elements as they are */
     FA2_SCORES_INT8 = 1   /* Q K^T may multiply Q and K rounded to 8-bit integers */
 } fa2_scores;
-typedef enum fa2_values {
-    FA2_VALUES_EXACT = 0, /* P V multiplies V as it is */
-    FA2_VALUES_FP8 = 1    /* P V may multiply P and V rounded to e4m3 numbers */
-} fa2_values;
+typedef enum fa2_pv {
+    FA2_PV_EXACT = 0, /* P V multiplies V as it is */
+    FA2_PV_FP8 = 1    /* P V may multiply P and V rounded to e4m3 numbers */
+} fa2_pv;
 
 /* FA2_SCORES_INT8 in detail:
  * - A row of Q has one step, its largest absolute value / 127. A mean key is subtracted from K. Then each group of up
@@ -270,7 +270,7 @@ typedef enum fa2_values {
  * - Backward has no such field. Compute it with the exact LSE of fa2_forward or with this one. It multiplies 16-bit
  *   elements, as if forward had not rounded.
  *
- * FA2_VALUES_FP8 in detail:
+ * FA2_PV_FP8 in detail:
  * - Kernels of SM 9.0 use it, if scores are INT8, too. head_dim is 64, 128, 192 or 256. The problem may be causal, and
  *   no other feature is set. For other problems, cards and heads the permission has no effect.
  * - V has a step before each call as K has, in half of its bytes. 32 to 128 keys have one scale. P is rounded relative
@@ -387,7 +387,7 @@ typedef struct fa2_problem {
     fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments */
     int32_t partial;       /* a fa2_partial: whether O, or the gradients, are fp32, and whether they are merged */
     fa2_scales kv_scales;  /* the type of these scales; FP32 if kv is DTYPE */
-    fa2_values values;     /* forward. FP8 permits e4m3 numbers in P V, beside scores INT8. Else EXACT */
+    fa2_pv pv;             /* forward. FP8 permits e4m3 numbers in P V, beside scores INT8. Else EXACT */
     int32_t reserved[11];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 

@@ -42,7 +42,7 @@ template <int kRows, int kBytes> struct BytesTile {
     }
 
     // What a k32 step adds to it.
-    static constexpr int step(int index)
+    static __device__ __forceinline__ constexpr int step(int index)
     {
         return (index * 32 / kRowBytes * kPageBytes + index * 32 % kRowBytes) / 16;
     }

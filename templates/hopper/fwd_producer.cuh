@@ -68,7 +68,7 @@ struct Loads {
                             barriers.k_full(k.index), barriers.smem + kKArea);
         else
             load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
-                  barriers.smem + kKArea);
+                      barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
@@ -78,7 +78,7 @@ struct Loads {
                             barriers.v_empty(v.index), barriers.v_full(v.index), barriers.smem + kVArea);
         else
             load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
-                  barriers.smem + kVArea);
+                      barriers.smem + kVArea);
     }
 
     __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned piece)

@@ -21,7 +21,7 @@ typedef struct product {
     const sim_op *op;
     int tiles, depth;
     bool bf16, bytes, integers, add, a_in_registers; /* bytes: integers, or e4m3 */
-    float scale; /* of the products: 1 or -1 */
+    float scale;                                     /* of the products: 1 or -1 */
     sim_operand a, b;
 } product;
 
@@ -380,8 +380,7 @@ void sim_other_shape(const sim_op *op, sim_warp *w)
         PRODUCT(n, half, "k16.f32.bf16.bf16", " k k", " k", " k", BF16),                                               \
         PRODUCT(n, half, "k32.f32.e4m3.e4m3", " k k", "", "", SIM_BYTES)
 /* Integers have fewer numbers of columns. */
-#define ALL_PRODUCTS(n, half)                                                                                          \
-    PRODUCTS(n, half), PRODUCT(n, half, "k32.s32.s8.s8", "", "", "", SIM_BYTES | INTEGERS)
+#define ALL_PRODUCTS(n, half) PRODUCTS(n, half), PRODUCT(n, half, "k32.s32.s8.s8", "", "", "", SIM_BYTES | INTEGERS)
 
 static const sim_row rows[] = {
     ALL_PRODUCTS(8, 4),

@@ -78,7 +78,7 @@ static void launch(const trial *t)
                                  .head_dim = t->d,
                                  .causal = t->causal,
                                  .scores = FA2_SCORES_INT8,
-                                 .values = FA2_VALUES_FP8};
+                                 .pv = FA2_PV_FP8};
     fa2i_loaded loaded;
     fa2i_grid grid = {0};
     load(t, &loaded);

@@ -1,5 +1,5 @@
 /*
- * How far results may be from exact ones if a problem permits e4m3 numbers in P V (FA2_VALUES_FP8), besides what
+ * How far results may be from exact ones if a problem permits e4m3 numbers in P V (FA2_PV_FP8), besides what
  * int8_scores.h says.
  *
  * The model: a number is 2^e * m with three bits of m below its leading one, so it changes by up to 1/16 of its size,

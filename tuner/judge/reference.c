@@ -157,7 +157,7 @@ static void allow_rounding(part *p, fa2i_keys keys, size_t row)
     const int columns = reference->head_dim_v;
     const double *o = reference->o + row * (size_t)columns, softcap = (double)p->request->softcap;
     const fa2i_int8_query query = fa2i_int8_query_of(p->q, p->request->problem.head_dim, p->scale, &p->int8);
-    const bool fp8 = p->request->problem.values == FA2_VALUES_FP8;
+    const bool fp8 = p->request->problem.pv == FA2_PV_FP8;
     double largest = 0, of_lse = 0, most_weight = 0;
     memset(p->o_variances, 0, (size_t)columns * sizeof *p->o_variances);
     for (int32_t j = keys.first; j < keys.end; j++) {
