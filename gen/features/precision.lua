@@ -1,5 +1,5 @@
--- The precision that a problem permits (fa2_sums, fa2_scores, fa2_pv in fa2.h), and how kernels use it. A permission alone
--- changes no kernel: a family that can use it has an axis for it, which is chosen.
+-- The precision that a problem permits (fa2_sums, fa2_scores, fa2_pv in fa2.h), and how kernels use it. A permission
+-- alone changes no kernel: a family that can use it has an axis for it, which is chosen.
 local M = {}
 
 -- The permissions.

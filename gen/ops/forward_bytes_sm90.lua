@@ -16,11 +16,12 @@ local sm90 = require("ops.forward_sm90")
 
 local M = {name = "fwd_bytes_sm90"}
 
--- By the number of warpgroups: registers of a thread that loads and of one that computes, how many S, O, P and sums of P
--- V may take, and for how many blocks on an SM registers suffice.
+-- By the number of warpgroups: registers of a thread that loads and of one that computes, how many S, O, P and sums of
+-- P V may take, and for how many blocks on an SM registers suffice. With more than `most`, kernels of D = 64 and 128
+-- spill.
 local register_shares = {
    {load = 24, group = 232, most = 192, resident = 2}, {load = 24, group = 240, most = 208, resident = 1},
-   {load = 32, group = 160, most = 136, resident = 1},
+   {load = 32, group = 160, most = 112, resident = 1},
 }
 
 -- Constants of the model. Not fitted.
@@ -48,7 +49,8 @@ end
 
 local axes = kinds.axes(256)
 for _, axis in ipairs(features.wgmma_axes({"none"})) do -- none of these features is there
-   axes[#axes + 1] = {name = axis.name, field = axis.field, values = {axis.values and axis.values[1] or 0}, feature = true}
+   local none = axis.values and axis.values[1] or 0
+   axes[#axes + 1] = {name = axis.name, field = axis.field, values = {none}, feature = true}
 end
 for _, axis in ipairs({
    precision.axes[1],

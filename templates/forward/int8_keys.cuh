@@ -23,7 +23,7 @@ constexpr int kKeyBytes = kElemBytes * kKeyColumns;
 constexpr int kScaleGroups = kWgmma && kBc % 64 == 0 ? kBc / 64 : 1, kScales = 4 * kScaleGroups;  // of a tile
 
 // The group of row r of a tile.
-constexpr int scale_group(int r)
+__device__ __forceinline__ constexpr int scale_group(int r)
 {
     return kScaleGroups == 1 ? 0 : r / (kBc / kScaleGroups);
 }

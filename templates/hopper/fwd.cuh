@@ -2,6 +2,7 @@
 #include "hopper/fwd_epilogue.cuh"
 #include "hopper/fwd_producer.cuh"
 #include "hopper/fwd_queries.cuh"
+#include "lib/early.cuh"
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
