@@ -300,6 +300,8 @@ enum class DropoutForm { none, beside, early };
 constexpr DropoutForm kDropoutForm = DropoutForm::none;
 constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
 constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
+constexpr bool kRounded = false;  // Q and K become 8-bit integers, and P and V e4m3 numbers
+constexpr int kQuantThreads = 0, kQuantTiles = 0;  // of the step that rounds K and V
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
 #line 3 "templates/hopper/fwd_shape.cuh"
@@ -309,6 +311,7 @@ constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 // The part of ALiBi that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
+constexpr int kKeyColumns = kHeadDim / kElemBytes;  // of rounded K, as if its bytes were elements
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
 constexpr int kGroupRows = 64;                             // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                  // query rows per block
@@ -331,7 +334,7 @@ constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 constexpr int kSectionRows = (32 << 20) / (2 * kElemBytes * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
-static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
+static_assert(kBc % (kRounded ? 32 : 16) == 0 && kBc <= 256, "S is one wgmma wide; P V runs in whole steps");
 // All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
               "all warpgroups together have no more registers than at launch");
@@ -345,7 +348,7 @@ constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;
-constexpr int kTileBytes = kPages * kTilePageBytes;
+constexpr int kTileBytes = kRounded ? kBc * kHeadDim : kPages * kTilePageBytes;  // of bytes: bytes_tiles.cuh
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;

@@ -281,6 +281,8 @@ enum class DropoutForm { none, beside, early };
 constexpr DropoutForm kDropoutForm = DropoutForm::none;
 constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
 constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
+constexpr bool kRounded = false;  // Q and K become 8-bit integers, and P and V e4m3 numbers
+constexpr int kQuantThreads = 0, kQuantTiles = 0;  // of the step that rounds K and V
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 
@@ -289,6 +291,7 @@ constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 // The part of ALiBi that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
+constexpr int kKeyColumns = kHeadDim / kElemBytes;  // of rounded K, as if its bytes were elements
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
 constexpr int kGroupRows = 64;                             // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                  // query rows per block
@@ -311,7 +314,7 @@ constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 constexpr int kSectionRows = (32 << 20) / (2 * kElemBytes * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
-static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
+static_assert(kBc % (kRounded ? 32 : 16) == 0 && kBc <= 256, "S is one wgmma wide; P V runs in whole steps");
 // All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
               "all warpgroups together have no more registers than at launch");
@@ -325,7 +328,7 @@ constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;
-constexpr int kTileBytes = kPages * kTilePageBytes;
+constexpr int kTileBytes = kRounded ? kBc * kHeadDim : kPages * kTilePageBytes;  // of bytes: bytes_tiles.cuh
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
@@ -683,6 +686,17 @@ struct Terms {
     {
     }
 };
+
+// The empty policy: K and V are loaded as they are.
+__device__ __forceinline__ const char *rounded_tile(const Params &, int, int, int)
+{
+    return nullptr;
+}
+
+__device__ __forceinline__ int64 bytes_of_keys(const Params &)
+{
+    return 0;
+}
 
 // ---- a ring of stages in shared memory -------------------------------------------------------------------------
 //
@@ -1079,6 +1093,10 @@ struct MapsOfKeys {
     TensorMap k, v;
 };
 
+struct NoMapsOfKeys {
+    static constexpr TensorMap k{}, v{};
+};
+
 struct MapOfO {
     TensorMap o;
 };
@@ -1096,11 +1114,11 @@ struct NoMapOfBias {
 };
 
 struct TensorMaps : Either<kPackedHeads, NoMapOfQ, MapOfQ>::Type,
-                    MapsOfKeys,
+                    Either<kRounded, NoMapsOfKeys, MapsOfKeys>::Type,
                     Either<kOByMap, MapOfO, NoMapOfO>::Type,
                     Either<kBiasStaged, MapOfBias, NoMapOfBias>::Type {
 };
-static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 + !kPackedHeads + kOByMap + kBiasStaged),
+static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 * !kRounded + !kPackedHeads + kOByMap + kBiasStaged),
               "what the runtime passes");
 
 struct ScoreUnit {
@@ -1766,77 +1784,6 @@ private:
     }
 };
 
-// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
-
-// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
-// separate the instructions around it.
-__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
-{
-    asm volatile("{\n"
-                 "    .reg .pred wanted;\n"
-                 "    setp.ne.s32 wanted, %2, 0;\n"
-                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-                 "}" ::"r"(smem),
-                 "l"(gmem), "r"(int(wanted))
-                 : "memory");
-}
-
-// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
-__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
-{
-    asm volatile("{\n"
-                 "    .reg .pred wanted;\n"
-                 "    setp.ne.s32 wanted, %2, 0;\n"
-                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
-                 "}" ::"r"(smem),
-                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
-                 : "memory");
-}
-
-// Copies 4 bytes through L1, if wanted; zeros if keep is false.
-__device__ __forceinline__ void cp_async_4_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
-{
-    asm volatile("{\n"
-                 "    .reg .pred wanted;\n"
-                 "    setp.ne.s32 wanted, %2, 0;\n"
-                 "    @wanted cp.async.ca.shared.global [%0], [%1], 4, %3;\n"
-                 "}" ::"r"(smem),
-                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 4 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void cp_async_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Waits until at most kPending of this thread's committed groups are unfinished.
-template <int kPending> __device__ __forceinline__ void cp_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// ---- copies of rows by threads, in the layout of TMA ------------------------------------------------------------
-
-// Starts copying kRows rows into pages. Rows from valid_rows on, and columns after the last, become zeros.
-// address(row): start of a row in global memory. kCount threads share the work; eight lanes copy 128 bytes of a row.
-template <int kRows, int kCount, class Address>
-__device__ __forceinline__ void fill_pages(uint32 smem, int valid_rows, Address address)
-{
-    const int thread = thread_index() % kCount, chunk = thread % 8, first_row = thread / 8;
-    constexpr int kRowStep = kCount / 8;
-    const uint32 first = smem + first_row * kPageRowBytes + (chunk ^ first_row % 8) * 16;
-#pragma unroll
-    for (int pass = 0; pass < kRows / kRowStep; pass++) {
-        const int row = first_row + pass * kRowStep;
-        const char *src = address(row) + chunk * 16;
-#pragma unroll
-        for (int page = 0; page < kPages; page++)
-            cp_async_16_or_zero(first + (page * kRows + pass * kRowStep) * kPageRowBytes, src + page * kPageRowBytes,
-                                true, row < valid_rows && (kHeadDim % 64 == 0 || page * 64 + chunk * 8 < kHeadDim));
-    }
-}
-
 // ---- wgmma: products of a warpgroup -----------------------------------------------------------------------------
 //
 // wgmma runs asynchronously to the threads that issue it. wgmma_fence orders earlier register accesses before it;
@@ -2065,18 +2012,6 @@ __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             store_shared_16(tile + page * kTilePageBytes + i * 16, uint4{0, 0, 0, 0});
-}
-
-// Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
-__device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coord, uint32 smem, int group)
-{
-    const int first_row = coord.first_row + group * kGroupRows;
-    fill_pages<kGroupRows, 128>(smem, coord.rows - first_row,
-                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * kElemBytes; });
-    cp_async_commit();
-    cp_async_wait<0>();
-    fence_products();
-    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows of Q are complete
 }
 
 // The steps of the mainloop. The struct holds references only: with arrays as members, ptxas keeps them in memory until
@@ -2483,16 +2418,33 @@ struct Loads {
                       coordinate(map_batch(coord), stride.batch));
     }
 
+    // Waits until the stage is empty, then loads a tile that the step before has rounded.
+    __device__ __forceinline__ void load_bytes_tile(const char *tile, const Stage &stage, uint32 empty, uint32 full,
+                                                    uint32 area)
+    {
+        barrier_wait(empty, stage.parity ^ 1);
+        barrier_expect(full, kTileBytes);
+        load_bytes(area + stage.index * kTileBytes, tile, kTileBytes, full);
+    }
+
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
-                  barriers.smem + kKArea);
+        if constexpr (kRounded)
+            load_bytes_tile(rounded_tile(p, coord.batch, kv_head, tile), k, barriers.k_empty(k.index),
+                            barriers.k_full(k.index), barriers.smem + kKArea);
+        else
+            load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+                      barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
-                  barriers.smem + kVArea);
+        if constexpr (kRounded)
+            load_bytes_tile(rounded_tile(p, coord.batch, kv_head, tile) + bytes_of_keys(p), v,
+                            barriers.v_empty(v.index), barriers.v_full(v.index), barriers.smem + kVArea);
+        else
+            load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+                      barriers.smem + kVArea);
     }
 
     __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned piece)
@@ -2550,10 +2502,93 @@ struct Loads {
     }
 };
 
+// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
+
+// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
+// separate the instructions around it.
+__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted))
+                 : "memory");
+}
+
+// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
+__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
+                 : "memory");
+}
+
+// Copies 4 bytes through L1, if wanted; zeros if keep is false.
+__device__ __forceinline__ void cp_async_4_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.ca.shared.global [%0], [%1], 4, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 4 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most kPending of this thread's committed groups are unfinished.
+template <int kPending> __device__ __forceinline__ void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- copies of rows by threads, in the layout of TMA ------------------------------------------------------------
+
+// Starts copying kRows rows into pages. Rows from valid_rows on, and columns after the last, become zeros.
+// address(row): start of a row in global memory. kCount threads share the work; eight lanes copy 128 bytes of a row.
+template <int kRows, int kCount, class Address>
+__device__ __forceinline__ void fill_pages(uint32 smem, int valid_rows, Address address)
+{
+    const int thread = thread_index() % kCount, chunk = thread % 8, first_row = thread / 8;
+    constexpr int kRowStep = kCount / 8;
+    const uint32 first = smem + first_row * kPageRowBytes + (chunk ^ first_row % 8) * 16;
+#pragma unroll
+    for (int pass = 0; pass < kRows / kRowStep; pass++) {
+        const int row = first_row + pass * kRowStep;
+        const char *src = address(row) + chunk * 16;
+#pragma unroll
+        for (int page = 0; page < kPages; page++)
+            cp_async_16_or_zero(first + (page * kRows + pass * kRowStep) * kPageRowBytes, src + page * kPageRowBytes,
+                                true, row < valid_rows && (kHeadDim % 64 == 0 || page * 64 + chunk * 8 < kHeadDim));
+    }
+}
+
+// Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
+__device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coord, uint32 smem, int group)
+{
+    const int first_row = coord.first_row + group * kGroupRows;
+    fill_pages<kGroupRows, 128>(smem, coord.rows - first_row,
+                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * kElemBytes; });
+    cp_async_commit();
+    cp_async_wait<0>();
+    fence_products();
+    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows of Q are complete
+}
+
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work tile (work.cuh).
-// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh); the last warpgroup is the producer
+// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh, bytes_consumer.cuh); the last warpgroup is the producer
 // (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles that need
 // a mask come first (forward/tiles.cuh).
 //
@@ -2627,6 +2662,8 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             return;
     }
     prologue(p, barriers);
+    if constexpr (kRounded)
+        await_step_before();  // K and V are rounded
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
         Loads loads(p, maps, barriers);
