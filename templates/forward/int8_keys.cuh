@@ -15,10 +15,9 @@
 // after the sequence's last key. Its columns are permuted within 16, so that the fragments of Q need no shuffles: byte
 // 4 t + i is column 2 t + i % 2 + i / 2 * 8. Rows are permuted if kWide (wide_key).
 //
-// A scale is of the keys of one lane of S: rows r of a tile with equal r % 8 / 2, and of one of kScaleGroups parts of the
-// tile. An element is its byte times the
-// scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN, and so all scores of that
-// scale's keys NaN.
+// A scale is of the keys of one lane of S, in one of kScaleGroups parts of the tile: rows r with equal r % 8 / 2. An
+// element is its byte times the scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN,
+// and so all scores of that scale's keys NaN.
 constexpr int kKeyBytes = kElemBytes * kKeyColumns;
 constexpr int kScaleGroups = kWgmma && kBc % 64 == 0 ? kBc / 64 : 1, kScales = 4 * kScaleGroups;  // of a tile
 

@@ -3,11 +3,12 @@
 #include "hopper/bytes_values.cuh"
 #include "hopper/rescale.cuh"
 
-// ---- the softmax of 8-bit products -----------------------------------------------------------------------------------
+// ---- the softmax of 8-bit products ---------------------------------------------------------------------------------
 //
 // Sums of Q K^T begin at the bits of 1.5 * 2^23, as in int8_scores.cuh. So their bits are those of floats, which are
-// compared and masked as they are. A lane's scores in a group of a tile's keys have one scale, so a score is sum * factor
-// + added, and P takes one multiplication and addition. The product of a query and the mean key changes LSE alone.
+// compared and masked as they are. A lane's scores in a group of a tile's keys have one scale. So a score is the sum
+// times a factor, plus a term, and P takes one multiplication and addition. The product of a query and the mean key
+// changes LSE alone.
 constexpr float kStart = 12582912.0f;
 static_assert(127 * 127 * kHeadDim < 1 << 22, "sums are exact");
 

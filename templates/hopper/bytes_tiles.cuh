@@ -2,7 +2,7 @@
 #include "forward/int8_keys.cuh"
 #include "forward/keys.cuh"
 
-// ---- K in 8-bit integers and V in e4m3 numbers, in the workspace ------------------------------------------------------
+// ---- K in 8-bit integers and V in e4m3 numbers, in the workspace ----------------------------------------------------
 //
 // The step before (quantise.cuh, bytes_values.cuh) leaves each tile as it lies in shared memory, so one bulk copy loads
 // it. After the keys of int8_keys.cuh, and before their means, come as many bytes of V; after the counts a scale for

@@ -4,8 +4,8 @@
 
 // ---- the step before: V becomes e4m3 numbers, and is transposed -----------------------------------------------------
 //
-// A tile of V has one scale, which takes its largest magnitude to 448, the largest e4m3 number. A thread reads 16
-// columns of four keys, and has a word of four keys for each of these columns.
+// A tile of V has one scale, which takes its largest magnitude to 448, the largest e4m3 number. A thread reads eight
+// columns of four keys, and has a word of four keys for each of these columns. Its neighbour reads the next eight.
 
 // P is multiplied by 2^kShift, so that fewer numbers are below the smallest e4m3 number. The scales of V undo it. O is
 // rescaled when a maximum has grown by more than kLazyRescale, so P is at most 2^8: less than 448.
@@ -14,7 +14,7 @@ constexpr float kUnshift = 1.0f / (1 << kShift);
 static_assert(kShift + kLazyRescale < 8.8f, "P stays below 448");
 
 constexpr int kValueWords = kBc / 4;  // words of a row
-constexpr int kValueParts = kValueWords * (kHeadDim / 16);
+constexpr int kValueParts = kValueWords * (kHeadDim / 8);
 constexpr int kValuePasses = (kValueParts + kQuantThreads - 1) / kQuantThreads;
 constexpr float kMostE4m3 = 448.0f, kLeastOfValues = 0x1p-100f;
 
@@ -33,9 +33,9 @@ __device__ __forceinline__ uint32 pack_e4m3(float a, float b, float c, float d)
     return word;
 }
 
-// This thread's numbers of a tile: 16 columns of four keys, two elements in each word.
+// This thread's numbers of a tile: eight columns of four keys, two elements in each word.
 struct ValuePart {
-    uint32 bits[4][8];
+    uint32 bits[4][4];
     int word, column;
 
     // Reads them; zeros after the last key. Returns the bits of the largest finite magnitude.
@@ -43,27 +43,23 @@ struct ValuePart {
                                            int part)
     {
         uint32 most = 0;
-        word = part % kValueWords;
-        column = part / kValueWords * 16;
+        word = part / 2 % kValueWords;
+        column = part / (2 * kValueWords) * 16 + part % 2 * 8;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int r = word / 4 * 16 + word % 4 * 2 + i % 2 + i / 2 * 8;
             const bool is_there = part < kValueParts && tile * kBc + r < keys.seq_k(p);
+            uint4 x{};
+            if (is_there)
+                x = __ldg(reinterpret_cast<const uint4 *>(KeyRows(p, keys, tile).at(head, p.v_stride, r)) + column / 8);
+            bits[i][0] = x.x;
+            bits[i][1] = x.y;
+            bits[i][2] = x.z;
+            bits[i][3] = x.w;
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                uint4 x{};
-                if (is_there)
-                    x = __ldg(reinterpret_cast<const uint4 *>(KeyRows(p, keys, tile).at(head, p.v_stride, r)) +
-                              column / 8 + half);
-                bits[i][4 * half] = x.x;
-                bits[i][4 * half + 1] = x.y;
-                bits[i][4 * half + 2] = x.z;
-                bits[i][4 * half + 3] = x.w;
-            }
-#pragma unroll
-            for (int c = 0; c < 8; c++) {
-                const float2 x = unpack2(bits[i][c]);
-                most = max(most, max(finite_bits(x.x), finite_bits(x.y)));
+            for (int c = 0; c < 4; c++) {
+                const float2 pair = unpack2(bits[i][c]);
+                most = max(most, max(finite_bits(pair.x), finite_bits(pair.y)));
             }
         }
         return most;
@@ -73,7 +69,7 @@ struct ValuePart {
     __device__ __forceinline__ void write(char *out, float factor) const
     {
 #pragma unroll
-        for (int c = 0; c < 16; c++) {
+        for (int c = 0; c < 8; c++) {
             float x[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -93,8 +89,8 @@ private:
     }
 };
 
-// Rounds a tile of V. at: its number among all tiles of all heads. Between two tiles, the barriers of quantise_tile keep
-// the largest values from being overwritten before they are read.
+// Rounds a tile of V. at: its number among all tiles of all heads. The barriers of quantise_tile, which is called between
+// two tiles, keep the largest values from being overwritten before they are read.
 __device__ __forceinline__ void round_values(const Params &p, const SequenceCoord &keys, int kv_head, int tile,
                                              int64 at)
 {
