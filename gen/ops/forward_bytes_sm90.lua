@@ -141,6 +141,7 @@ function M.names(v)
    sm90.add_product_names(names, v, {})
    names.part, names.most_columns = part_of(v), math.max(part_of(v), v.bc)
    names.lazy_rescale = 2 -- templates/hopper/bytes_values.cuh
+   names.staged, names.speculates = false, false
    names.bias_in_accumulator, names.alibi_mma, names.dropout_form, names.side_stages = false, false, "none", 1
    names.own_place, names.by_map = has_own_place(v), v.persistent > 0 and v.groups > 1
    names.load_registers, names.group_registers, names.resident = share.load, share.group, share.resident

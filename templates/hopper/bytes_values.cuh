@@ -89,8 +89,8 @@ private:
     }
 };
 
-// Rounds a tile of V. at: its number among all tiles of all heads. The barriers of quantise_tile, which is called between
-// two tiles, keep the largest values from being overwritten before they are read.
+// Rounds a tile of V. at: its number among all tiles of all heads. The barriers of quantise_tile, called between two
+// tiles, keep the largest values from being overwritten before they are read.
 __device__ __forceinline__ void round_values(const Params &p, const SequenceCoord &keys, int kv_head, int tile,
                                              int64 at)
 {
