@@ -101,7 +101,8 @@ local function smem_bytes(v)
    if division == by_keys and v.dq == "atomic" then
       return bytes
    end
-   bytes = bytes + 8 * (2 + 2 * stages(v))
+   local counted = v.dq == "group" and v.deterministic == 1
+   bytes = bytes + 8 * (2 + (counted and 3 or 2) * stages(v))
    if v.dq == "bulk" then
       local sharing, width = dq_shares(v)
       return (bytes + 127) // 128 * 128 + v.br * sharing * width * 4
@@ -286,8 +287,8 @@ for _, axis in ipairs({
             return nil, "warpgroups divide the products, or have no registers, for another way to dQ"
          elseif v.dq == "bulk" and d_pad(v) <= 64 then
             return nil, "with few columns a warpgroup of its own is faster"
-         elseif v.dq == "bulk" and v.deterministic == 1 then
-            return nil, "the copy engine adds in no order"
+         elseif v.dq == "bulk" and v.deterministic == 1 and v.varlen == 1 then
+            return nil, "a sequence's end cuts tiles of dQ, and warps add the rest in no order"
          elseif v.dq == "group" and d_pad(v) > 96 then
             return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
          end

@@ -74,8 +74,18 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
 
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
+        const Loads loads{p, maps, barriers, coord};
+        if constexpr (kCountsApart || kAddsApart) {
+            // The same for all lanes, as the compiler knows: else loads spill.
+            const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+            if (warp == kWarps + 1) {
+                if (threadIdx.x % 32 == 0 && p.dq != nullptr)
+                    loads.order_dq(tiles, begin, visits);
+                return;
+            }
+        }
         if (threadIdx.x == kWorkers && visits > 0)
-            Loads{p, maps, barriers, coord}.load_all(tiles, begin, visits);
+            loads.load_all(tiles, begin, visits);
         return;
     }
     if constexpr (kByProduct) {

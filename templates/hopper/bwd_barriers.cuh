@@ -57,6 +57,23 @@ struct Barriers {
         return ds_full(stage) + 8;
     }
 
+    // kAddsApart: mbarriers of dQ in shared memory.
+    __device__ __forceinline__ uint32 dq_full() const
+    {
+        return smem + kExchangeArea;
+    }
+
+    __device__ __forceinline__ uint32 dq_empty() const
+    {
+        return smem + kExchangeArea + 8;
+    }
+
+    // kCountsApart: all warps have added dQ of the tile in this stage to its sums.
+    __device__ __forceinline__ uint32 dq_added(int stage) const
+    {
+        return ds_full(kScoreStages) + stage * 8;
+    }
+
     __device__ __forceinline__ void init() const
     {
         barrier_init(k_full(), 1);
@@ -64,6 +81,10 @@ struct Barriers {
         if constexpr (kByProduct) {
             barrier_init(p_full(), 4);
             barrier_init(p_empty(), 4);
+        }
+        if constexpr (kAddsApart) {
+            barrier_init(dq_full(), kWarps);
+            barrier_init(dq_empty(), 1);
         }
         for (int stage = 0; stage < kStages; stage++) {
             barrier_init(q_full(stage), 1);
@@ -74,6 +95,8 @@ struct Barriers {
                 barrier_init(ds_full(stage), kScoreWriters);
                 barrier_init(ds_empty(stage), kScoreReaders);
             }
+            if constexpr (kCountsApart)
+                barrier_init(dq_added(stage), 4);
         }
         barrier_init_fence();
     }

@@ -22,7 +22,11 @@
 // registers would delay the products of the next tile. Stores to shared memory wait for the wgmma that their warp has
 // issued before. So only half of dK is started before dQ is put there.
 
+// If blocks add in order, a thread of the producer waits for the block's turn, lets the copy engine add the whole tile,
+// and counts it (Loads::add_all).
+
 constexpr bool kSAhead = kDvLate;
+static_assert(kStages == 2, "the number of a tile's stage is the parity of the tile's number");
 
 // A warp's part of dQ of a tile: 16 rows, and some columns.
 struct DqPart {
@@ -37,6 +41,12 @@ struct DqPart {
         return kVarlen && rows < 16;
     }
 
+    // Returns the number of a warp's part in a tile of the sums.
+    static __device__ __forceinline__ int number(int group, int warp)
+    {
+        return (group / kColWarps * 4 + warp % 4) * kColWarps + group % kColWarps;
+    }
+
     __device__ __forceinline__ void find(const Params &p, const BlockCoord &coord, const Cursor &at, int group,
                                          int warp)
     {
@@ -47,11 +57,12 @@ struct DqPart {
         if constexpr (kVarlen)
             sum = dq_sums(p, coord, batch_head, at.tile, m, columns);
         else
-            sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (m * kColWarps + columns) * kDqWarpPart;
+            sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + number(group, warp) * kDqWarpPart;
     }
 
-    // Puts the part into shared memory.
-    __device__ __forceinline__ void put(const Params &p, const DqTile &dq, int lane) const
+    // Puts the part into shared memory. parity: of the tile's number in the block.
+    __device__ __forceinline__ void put(const Params &p, const Barriers &barriers, uint32 parity, const DqTile &dq,
+                                        int lane) const
     {
         if (p.dq == nullptr)
             return;
@@ -59,22 +70,28 @@ struct DqPart {
             add_dq(sum, dq, lane, rows, columns);
             return;
         }
-        if (lane == 0)
-            wait_stores();  // the part before is read
-        __syncwarp();
+        if constexpr (kAddsApart) {  // the part before is read
+            barrier_wait(barriers.dq_empty(), parity ^ 1);
+        } else {
+            if (lane == 0)
+                wait_stores();
+            __syncwarp();
+        }
 #pragma unroll
         for (int n = 0; n < 2 * kDqPairs; n++)
             store_shared_floats(place + n * kDqFragment * 4, dq[0][n]);
     }
 
-    // Lets the copy engine add it.
-    __device__ __forceinline__ void add(const Params &p, int lane) const
+    // Lets the copy engine add it, or the thread that does so for all warps.
+    __device__ __forceinline__ void add(const Params &p, const Barriers &barriers, int lane) const
     {
         if (p.dq == nullptr || is_cut())
             return;
         fence_products();
         __syncwarp();  // the part is there
-        if (lane == 0) {
+        if constexpr (kAddsApart) {
+            barrier_arrive_by(lane, barriers.dq_full());
+        } else if (lane == 0) {
             add_bytes(sum, place, kDqPartBytes);
             commit_stores();
         }
@@ -121,7 +138,7 @@ __device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv
     if (!first) {
         hand_over(barriers.ds_empty(before.index), lane);
         part.find(p, coord, last, group, warp);
-        part.put(p, dq, lane);
+        part.put(p, barriers, before.index, dq, lane);
     }
     start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
 }
@@ -134,7 +151,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     const uint32 smem = barriers.smem;
     const auto [k_rows, v_rows, warp, lane, place] = OwnKeys(smem, group);
     const int first_head = coord.kv_head * p.group;
-    int dq_place = smem + kDqArea + warp * kDqPartBytes + threadIdx.x % 32 * 16;
+    const int dq_part = kAddsApart ? DqPart::number(group, warp) : warp;
+    int dq_place = smem + kDqArea + dq_part * kDqPartBytes + threadIdx.x % 32 * 16;
     keep(dq_place);
     Stage stage;
     Cursor last = at;
@@ -182,7 +200,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);
         }
         if (!first)
-            part.add(p, lane);
+            part.add(p, barriers, lane);
         wgmma_wait<0>();  // dK is there, and S^T of the next tile
         pin(dk);
         barrier_arrive_by(lane, barriers.q_empty(stage.index));
@@ -195,7 +213,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     wgmma_wait<0>();
     pin(dq);
     part.find(p, coord, last, group, warp);
-    part.put(p, dq, lane);
-    part.add(p, lane);
+    part.put(p, barriers, stage.index, dq, lane);
+    part.add(p, barriers, lane);
     wait_stores();  // the last part is read
 }

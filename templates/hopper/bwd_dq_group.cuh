@@ -15,7 +15,8 @@
 // still under way when the next tile begins. So the stage of Q is given back a tile later.
 //
 // dS^T has as many stages as Q and dO, each with mbarriers `full` and `empty`; every warp that has written or read the
-// stage arrives there.
+// stage arrives there. If blocks add to dQ in order, the third warpgroup arrives at `dq_added` instead, after its
+// additions. A thread of the producer waits for that, gives the stage back and counts the block (Loads::count_all).
 
 // Computes dK and dV of 64 keys over `visits` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
@@ -102,10 +103,13 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
 #pragma unroll 1
     for (; visits > 0; visits--) {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
-        uint32 *counter = nullptr;
-        if constexpr (kDqInOrder)
+        const uint32 *counter = nullptr;
+        uint32 seen = 0, before = 0;
+        if constexpr (kDqInOrder) {  // the counter is read while dS^T and dQ are computed
             counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
-
+            before = blocks_before(p, coord, at.tile);
+            seen = lane == 0 ? load_counter(counter) : 0;
+        }
         barrier_wait(barriers.ds_full(stage.index), stage.parity);
 #pragma unroll
         for (int part = 0; part < kColWarps; part++) {
@@ -113,17 +117,14 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
             start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
             wgmma_wait<0>();
             pin(dq);
-            if (part == kColWarps - 1)
+            if (!kDqInOrder && part == kColWarps - 1)
                 hand_over(barriers.ds_empty(stage.index), lane);
-            if (part == 0)
-                await_turn(counter, 0, kDqInOrder ? blocks_before(p, coord, at.tile) : 0, lane);
+            if (kDqInOrder && part == 0)
+                await_turn(counter, seen, before, lane);
             add_dq_part(p, coord, at, batch_head, dq, part, warp, lane);
         }
-        if constexpr (kDqInOrder) {
-            named_barrier(2, 128);  // all warps have added to dQ of the tile
-            if (threadIdx.x % 128 == 0)
-                count_up(counter);
-        }
+        if constexpr (kDqInOrder)
+            hand_over(barriers.dq_added(stage.index), lane);
         at.advance(tiles, tiles.end(p));
         stage.advance();
     }

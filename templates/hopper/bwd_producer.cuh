@@ -75,6 +75,17 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
+    // The number of the first tile of dQ that this block's key head has, and its counter (dq_order.cuh).
+    __device__ __forceinline__ int64 first_tile() const
+    {
+        return (int64(coord.batch) * p.heads_q + coord.kv_head * p.group) * p.q_tiles;
+    }
+
+    __device__ __forceinline__ uint32 *first_counter() const
+    {
+        return turn_counters(p) + first_tile() + coord.first_q_tile;
+    }
+
     // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh).
     // This thread does it because a fence would hold up the products of a consumer.
     __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
@@ -86,9 +97,60 @@ struct Loads {
         at.advance(tiles, tiles.end(p));
     }
 
+    // Counts all tiles, and gives the stages of dS^T back. For a thread that does nothing else (kCountsApart): the fence
+    // of a count takes as long as additions do to reach memory, which would hold up loads, or the next dQ.
+    __device__ __forceinline__ void count_all(const TileRange &tiles, Cursor at, int visits) const
+    {
+        uint32 *const counters = first_counter();
+        const int end = tiles.end(p);
+        Stage stage;
+#pragma unroll 1
+        for (; visits > 0; visits--) {
+            barrier_wait(barriers.dq_added(stage.index), stage.parity);
+            barrier_arrive(barriers.ds_empty(stage.index));
+            count_up(counters + at.head * p.q_tiles + at.tile);
+            stage.advance();
+            at.advance(tiles, end);
+        }
+    }
+
+    // Lets the copy engine add dQ of all tiles, each when it is the block's turn, and counts them (kAddsApart).
+    __device__ __forceinline__ void add_all(const TileRange &tiles, Cursor at, int visits) const
+    {
+        static_assert(!kAddsApart || kWarps * kDqPartBytes == kDqTile * 4, "a tile of dQ is contiguous");
+        uint32 *const counters = first_counter();
+        float *const sums = p.dq_sum + first_tile() * kDqTile;
+        const int end = tiles.end(p);
+        uint32 parity = 0;
+#pragma unroll 1
+        for (; visits > 0; visits--, parity ^= 1) {
+            const int tile = at.head * p.q_tiles + at.tile;
+            const uint32 before = blocks_before(p, coord, at.tile);
+            while (load_counter(counters + tile) < before) {
+            }
+            barrier_wait(barriers.dq_full(), parity);
+            add_bytes(sums + int64(tile) * kDqTile, barriers.smem + kDqArea, kWarps * kDqPartBytes);
+            commit_stores();
+            wait_stores();
+            barrier_arrive(barriers.dq_empty());
+            wait_added();
+            count_up(counters + tile);
+            at.advance(tiles, end);
+        }
+    }
+
+    // What another thread does if blocks add to dQ in order.
+    __device__ __forceinline__ void order_dq(const TileRange &tiles, const Cursor &begin, int visits) const
+    {
+        if constexpr (kAddsApart)
+            add_all(tiles, begin, visits);
+        else
+            count_all(tiles, begin, visits);
+    }
+
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
-        constexpr bool kCounts = kDqInOrder && !kByProduct && !kDqWarpgroup;
+        constexpr bool kCounts = kDqInOrder && !kByProduct && !kCountsApart && !kAddsApart;
         Cursor counted = at;
         Stage counted_stage;
         int left = visits;  // tiles that are to be counted

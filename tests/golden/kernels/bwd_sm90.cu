@@ -310,9 +310,11 @@ constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
-constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
-constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
-constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
+// A thread of the producer counts tiles of dQ, and gives the stages of dS^T back (bwd_producer.cuh).
+constexpr bool kCountsApart = kDqWarpgroup && kDqInOrder;
+constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;          // warps that write a stage of dS^T
+constexpr int kScoreReaders = kDqBulk ? kWarps : kCountsApart ? 1 : 4;  // arrivals for a stage that was read
+constexpr int kThreads = kWorkers + 128;                                // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
@@ -371,7 +373,7 @@ constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
-constexpr int kExchangeBytes = kDsBarriers ? (2 + 2 * kScoreStages) * 8 : 0;
+constexpr int kExchangeBytes = kDsBarriers ? (2 + (kCountsApart ? 3 : 2) * kScoreStages) * 8 : 0;
 // kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
 constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
 constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
@@ -1583,6 +1585,12 @@ struct Barriers {
         return ds_full(stage) + 8;
     }
 
+    // kCountsApart: all warps have added dQ of the tile in this stage to its sums.
+    __device__ __forceinline__ uint32 dq_added(int stage) const
+    {
+        return ds_full(kScoreStages) + stage * 8;
+    }
+
     __device__ __forceinline__ void init() const
     {
         barrier_init(k_full(), 1);
@@ -1600,6 +1608,8 @@ struct Barriers {
                 barrier_init(ds_full(stage), kScoreWriters);
                 barrier_init(ds_empty(stage), kScoreReaders);
             }
+            if constexpr (kCountsApart)
+                barrier_init(dq_added(stage), 4);
         }
         barrier_init_fence();
     }
@@ -2243,6 +2253,19 @@ struct Loads {
         at.advance(tiles, tiles.end(p));
     }
 
+    // Counts all tiles, and gives the stages of dS^T back. For a thread that does nothing else (kCountsApart): the fence
+    // of a count takes as long as additions do to reach memory, which would hold up loads, or the next dQ.
+    __device__ __forceinline__ void count_all(const TileRange &tiles, Cursor at, int visits) const
+    {
+        Stage stage;
+#pragma unroll 1
+        for (; visits > 0; visits--) {
+            barrier_wait(barriers.dq_added(stage.index), stage.parity);
+            barrier_arrive(barriers.ds_empty(stage.index));
+            count_tile(tiles, at, stage);
+        }
+    }
+
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
         constexpr bool kCounts = kDqInOrder && !kByProduct && !kDqWarpgroup;
@@ -2354,6 +2377,9 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         give_registers<kLoadRegisters>();
         if (threadIdx.x == kWorkers && visits > 0)
             Loads{p, maps, barriers, coord}.load_all(tiles, begin, visits);
+        if constexpr (kCountsApart)
+            if (threadIdx.x == kWorkers + 32 && p.dq != nullptr)
+                Loads{p, maps, barriers, coord}.count_all(tiles, begin, visits);
         return;
     }
     if constexpr (kByProduct) {
