@@ -310,9 +310,10 @@ constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
-// A thread of the producer counts tiles of dQ, and gives the stages of dS^T back (bwd_producer.cuh).
-constexpr bool kCountsApart = kDqWarpgroup && kDqInOrder;
-constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;          // warps that write a stage of dS^T
+// With these and a fixed order of additions, a thread of the producer does what would hold up others (bwd_producer.cuh).
+constexpr bool kCountsApart = kDqWarpgroup && kDqInOrder;       // it counts tiles and gives the stages of dS^T back
+constexpr bool kAddsApart = kDqBulk && kDqInOrder;              // it lets the copy engine add dQ, and counts
+constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;  // warps that write a stage of dS^T
 constexpr int kScoreReaders = kDqBulk ? kWarps : kCountsApart ? 1 : 4;  // arrivals for a stage that was read
 constexpr int kThreads = kWorkers + 128;                                // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
@@ -1523,6 +1524,12 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
+// Waits until this thread's TMA stores and additions have been done in global memory.
+__device__ __forceinline__ void wait_added()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // Waits until this thread's TMA stores have read shared memory.
 __device__ __forceinline__ void wait_stores()
 {
@@ -1585,6 +1592,17 @@ struct Barriers {
         return ds_full(stage) + 8;
     }
 
+    // kAddsApart: mbarriers of dQ in shared memory.
+    __device__ __forceinline__ uint32 dq_full() const
+    {
+        return smem + kExchangeArea;
+    }
+
+    __device__ __forceinline__ uint32 dq_empty() const
+    {
+        return smem + kExchangeArea + 8;
+    }
+
     // kCountsApart: all warps have added dQ of the tile in this stage to its sums.
     __device__ __forceinline__ uint32 dq_added(int stage) const
     {
@@ -1598,6 +1616,10 @@ struct Barriers {
         if constexpr (kByProduct) {
             barrier_init(p_full(), 4);
             barrier_init(p_empty(), 4);
+        }
+        if constexpr (kAddsApart) {
+            barrier_init(dq_full(), kWarps);
+            barrier_init(dq_empty(), 1);
         }
         for (int stage = 0; stage < kStages; stage++) {
             barrier_init(q_full(stage), 1);
@@ -2242,6 +2264,17 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
+    // The number of the first tile of dQ that this block's key head has, and its counter (dq_order.cuh).
+    __device__ __forceinline__ int64 first_tile() const
+    {
+        return (int64(coord.batch) * p.heads_q + coord.kv_head * p.group) * p.q_tiles;
+    }
+
+    __device__ __forceinline__ uint32 *first_counter() const
+    {
+        return turn_counters(p) + first_tile() + coord.first_q_tile;
+    }
+
     // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh).
     // This thread does it because a fence would hold up the products of a consumer.
     __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
@@ -2257,18 +2290,56 @@ struct Loads {
     // of a count takes as long as additions do to reach memory, which would hold up loads, or the next dQ.
     __device__ __forceinline__ void count_all(const TileRange &tiles, Cursor at, int visits) const
     {
+        uint32 *const counters = first_counter();
+        const int end = tiles.end(p);
         Stage stage;
 #pragma unroll 1
         for (; visits > 0; visits--) {
             barrier_wait(barriers.dq_added(stage.index), stage.parity);
             barrier_arrive(barriers.ds_empty(stage.index));
-            count_tile(tiles, at, stage);
+            count_up(counters + at.head * p.q_tiles + at.tile);
+            stage.advance();
+            at.advance(tiles, end);
         }
+    }
+
+    // Lets the copy engine add dQ of all tiles, each when it is the block's turn, and counts them (kAddsApart).
+    __device__ __forceinline__ void add_all(const TileRange &tiles, Cursor at, int visits) const
+    {
+        static_assert(!kAddsApart || kWarps * kDqPartBytes == kDqTile * 4, "a tile of dQ is contiguous");
+        uint32 *const counters = first_counter();
+        float *const sums = p.dq_sum + first_tile() * kDqTile;
+        const int end = tiles.end(p);
+        uint32 parity = 0;
+#pragma unroll 1
+        for (; visits > 0; visits--, parity ^= 1) {
+            const int tile = at.head * p.q_tiles + at.tile;
+            const uint32 before = blocks_before(p, coord, at.tile);
+            while (load_counter(counters + tile) < before) {
+            }
+            barrier_wait(barriers.dq_full(), parity);
+            add_bytes(sums + int64(tile) * kDqTile, barriers.smem + kDqArea, kWarps * kDqPartBytes);
+            commit_stores();
+            wait_stores();
+            barrier_arrive(barriers.dq_empty());
+            wait_added();
+            count_up(counters + tile);
+            at.advance(tiles, end);
+        }
+    }
+
+    // What another thread does if blocks add to dQ in order.
+    __device__ __forceinline__ void order_dq(const TileRange &tiles, const Cursor &begin, int visits) const
+    {
+        if constexpr (kAddsApart)
+            add_all(tiles, begin, visits);
+        else
+            count_all(tiles, begin, visits);
     }
 
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
-        constexpr bool kCounts = kDqInOrder && !kByProduct && !kDqWarpgroup;
+        constexpr bool kCounts = kDqInOrder && !kByProduct && !kCountsApart && !kAddsApart;
         Cursor counted = at;
         Stage counted_stage;
         int left = visits;  // tiles that are to be counted
@@ -2375,11 +2446,18 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
 
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
+        const Loads loads{p, maps, barriers, coord};
+        if constexpr (kCountsApart || kAddsApart) {
+            // The same for all lanes, as the compiler knows: else loads spill.
+            const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+            if (warp == kWarps + 1) {
+                if (threadIdx.x % 32 == 0 && p.dq != nullptr)
+                    loads.order_dq(tiles, begin, visits);
+                return;
+            }
+        }
         if (threadIdx.x == kWorkers && visits > 0)
-            Loads{p, maps, barriers, coord}.load_all(tiles, begin, visits);
-        if constexpr (kCountsApart)
-            if (threadIdx.x == kWorkers + 32 && p.dq != nullptr)
-                Loads{p, maps, barriers, coord}.count_all(tiles, begin, visits);
+            loads.load_all(tiles, begin, visits);
         return;
     }
     if constexpr (kByProduct) {

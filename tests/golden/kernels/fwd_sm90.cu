@@ -857,6 +857,12 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
+// Waits until this thread's TMA stores and additions have been done in global memory.
+__device__ __forceinline__ void wait_added()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // Waits until this thread's TMA stores have read shared memory.
 __device__ __forceinline__ void wait_stores()
 {
