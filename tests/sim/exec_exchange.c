@@ -28,7 +28,8 @@ static bool members_are_here(sim_warp *w, const uint32_t *members)
 
 enum { UP, DOWN, BUTTERFLY, INDEX };
 
-/* Stores the lane from which each lane reads, and returns the lanes for which it is in range. Others read themselves. */
+/* Stores the lane from which each lane reads, and returns the lanes for which it is in range. Others read
+ * themselves. */
 static uint32_t source_lanes(int mode, const uint32_t *b, const uint32_t *c, int from[SIM_LANES])
 {
     uint32_t valid = 0;
