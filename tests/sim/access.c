@@ -214,29 +214,31 @@ uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes
 
 /* ---- shared, through the asynchronous proxy ---- */
 
-static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_reader by)
+static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_reader by,
+                              const sim_word **allowed)
 {
     sim_access access = access_of(w, lane, w->pc);
     access.by = by;
+    access.allowed = allowed;
     access.all_lanes = by != SIM_BY_STORES;
     if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
         return NULL;
     return shared_at(w, lane, address, bytes, &access, sim_shadow_read);
 }
 
-const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes)
+const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes, const sim_word **allowed)
 {
-    return read_by(w, 0, address, bytes, SIM_BY_PRODUCTS);
+    return read_by(w, 0, address, bytes, SIM_BY_PRODUCTS, allowed);
 }
 
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return read_by(w, lane, address, bytes, SIM_BY_STORES);
+    return read_by(w, lane, address, bytes, SIM_BY_STORES, NULL);
 }
 
 const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return read_by(w, lane, address, bytes, SIM_BY_MATRICES);
+    return read_by(w, lane, address, bytes, SIM_BY_MATRICES, NULL);
 }
 
 static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbarrier, uint32_t began)
@@ -280,12 +282,11 @@ static void stop_race(sim_warp *w, int lane, uint64_t address, sim_way_of_access
              other->block / grid[0] % grid[1], other->block / grid[0] / grid[1]);
 }
 
-/* Finds the lane's bytes. The alignment was checked before. */
-static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access,
-                          bool constant)
+/* Finds the allocation that a lane accesses. NULL: the launch is stopped. */
+static sim_allocation *find_allocation(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                                       sim_way_of_access access)
 {
-    sim_launch *launch = w->block->launch;
-    sim_memory *memory = launch->memory;
+    sim_memory *memory = w->block->launch->memory;
     if (sim_lane(w->unawaited, lane)) {
         sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
                  "early: it %s %u bytes of global memory before griddepcontrol.wait, and the "
@@ -294,25 +295,43 @@ static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned byte
         return NULL;
     }
     sim_allocation *a = sim_memory_find(memory, address);
-    if (a == NULL || a->data == NULL || address - a->base >= a->bytes || bytes > a->bytes - (address - a->base)) {
-        char where[160];
-        sim_memory_describe(memory, address, where, sizeof where);
-        sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
-                 "illegal address: it %s %u bytes of global memory that are not allocated: %s", verbs[access], bytes,
-                 where);
+    if (a != NULL && sim_memory_holds(a, address, bytes))
+        return a;
+    char where[160];
+    sim_memory_describe(memory, address, where, sizeof where);
+    sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+             "illegal address: it %s %u bytes of global memory that are not allocated: %s", verbs[access], bytes,
+             where);
+    return NULL;
+}
+
+static sim_toucher toucher_of(const sim_warp *w, int lane)
+{
+    const sim_block *block = w->block;
+    return (sim_toucher){block->launch->serial, block->index, sim_thread(w, lane), block->shadow.whole_barriers};
+}
+
+/* Limits: barriers of some warps do not order global memory here, because kernels do not use them for it. Accesses of
+ * different threads to parts of one word are not distinguished. */
+static bool is_noted(unsigned bytes, bool constant)
+{
+    return bytes >= 4 && !constant;
+}
+
+/* Finds the lane's bytes. The caller checks the alignment. */
+static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access,
+                          bool constant)
+{
+    sim_allocation *a = find_allocation(w, lane, address, bytes, access);
+    if (a == NULL)
         return NULL;
-    }
     const size_t at = (size_t)(address - a->base);
-    const sim_shadow *shadow = &w->block->shadow;
-    const sim_toucher who = {launch->serial, w->block->index, sim_thread(w, lane), shadow->whole_barriers};
-    /* Limits: barriers of some warps do not order global memory here, because kernels do not use them for it. Accesses
-     * of different threads to parts of one word are not distinguished. */
-    if (bytes >= 4 && !constant) {
-        sim_toucher other;
-        if (!sim_memory_note(memory, a, at / 4, (at + bytes) / 4 - at / 4, access, &who, &other)) {
-            stop_race(w, lane, address, access, &other);
-            return NULL;
-        }
+    const sim_toucher who = toucher_of(w, lane);
+    sim_toucher other;
+    if (is_noted(bytes, constant) &&
+        !sim_memory_note(w->block->launch->memory, a, at / 4, (at + bytes) / 4 - at / 4, access, &who, &other)) {
+        stop_race(w, lane, address, access, &other);
+        return NULL;
     }
     return a->data + at;
 }
@@ -323,16 +342,56 @@ uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, 
     return at != NULL && is_aligned(w, lane, address, bytes) ? at : NULL;
 }
 
-bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
-                      sim_way_of_access access, bool constant, uint8_t *ret_at[SIM_LANES])
+/* Returns the allocation that all lanes access at aligned addresses. NULL: there is none, or a lane must not access
+ * it. */
+static sim_allocation *common_allocation(const sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                                         unsigned bytes)
+{
+    const uint64_t some = address[sim_first_lane(lanes)];
+    uint64_t least = some, most = some, bits = 0;
+    for (int l = 0; l < SIM_LANES; l++) {
+        const uint64_t at = sim_lane(lanes, l) ? address[l] : some;
+        least = at < least ? at : least;
+        most = at > most ? at : most;
+        bits |= at;
+    }
+    sim_allocation *a = sim_memory_find(w->block->launch->memory, least);
+    const bool ok = a != NULL && (bits & (bytes - 1)) == 0 && (w->unawaited & lanes) == 0 &&
+                    sim_memory_holds(a, least, bytes) && sim_memory_holds(a, most, bytes);
+    return ok ? a : NULL;
+}
+
+static bool each_global_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                           sim_way_of_access access, bool constant, uint8_t *ret_at[SIM_LANES])
 {
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const int lane = sim_first_lane(left);
-        ret_at[lane] = global_at(w, lane, address[lane], bytes, access, constant);
-        if (ret_at[lane] == NULL || !is_aligned(w, lane, address[lane], bytes))
+        ret_at[lane] = sim_global_at(w, lane, address[lane], bytes, access, constant);
+        if (ret_at[lane] == NULL)
             return false;
     }
     return true;
+}
+
+bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                      sim_way_of_access access, bool constant, uint8_t *ret_at[SIM_LANES])
+{
+    sim_allocation *a = common_allocation(w, lanes, address, bytes);
+    if (a == NULL)
+        return each_global_at(w, lanes, address, bytes, access, constant, ret_at);
+    sim_toucher who = toucher_of(w, 0), other;
+    size_t words[SIM_LANES];
+    int lane;
+    for (int l = 0; l < SIM_LANES; l++) {
+        const size_t at = sim_lane(lanes, l) ? (size_t)(address[l] - a->base) : 0;
+        words[l] = at / 4;
+        ret_at[l] = a->data + at;
+    }
+    if (!is_noted(bytes, constant) ||
+        sim_memory_note_lanes(w->block->launch->memory, a, lanes, words, bytes / 4, access, &who, &lane, &other))
+        return true;
+    stop_race(w, lane, address[lane], access, &other);
+    return false;
 }
 
 uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access)

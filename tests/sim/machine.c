@@ -241,7 +241,7 @@ static void block_init(sim_launch *launch, sim_block *block)
     *block = (sim_block){.launch = launch, .program = p};
     block->warps = sim_host_memory(launch->warp_count * sizeof *block->warps);
     block->shared = sim_host_memory((size_t)launch->shared_bytes + 16);
-    block->local = sim_host_memory(launch->thread_count * p->local_bytes);
+    block->local = sim_host_memory((size_t)launch->warp_count * SIM_LANES * p->local_bytes);
     block->counts = sim_host_memory((size_t)p->op_count * sizeof *block->counts);
     sim_shadow_take(launch->shadows, launch->shared_bytes, launch->warp_count, &block->shadow);
     for (unsigned i = 0; i < launch->warp_count; i++) {

@@ -158,7 +158,7 @@ typedef struct sim_block {
     unsigned mbarrier_count;
     uint32_t mbarriers_begin, mbarriers_end; /* range of all mbarriers in the shared space */
     unsigned free_registers;                 /* released by warps; unit: one for each of 32 threads */
-    uint8_t *local;                          /* [thread][local_bytes] */
+    uint8_t *local;                          /* [warp][local_bytes / 4][lane], words of 4 bytes */
     sim_count *counts;                       /* of this host thread */
 } sim_block;
 
@@ -270,8 +270,15 @@ static inline void sim_put(sim_warp *w, int32_t operand, const uint32_t value[SI
 static inline void sim_put_64(sim_warp *w, int32_t operand, const uint64_t value[SIM_LANES])
 {
     uint64_t *out = (void *)(w->file + operand);
-    for (int l = 0; l < SIM_LANES; l++)
-        out[l] = sim_lane(w->mask, l) ? value[l] : out[l];
+    if (w->mask == SIM_ALL_LANES) {
+        for (int l = 0; l < SIM_LANES; l++)
+            out[l] = value[l];
+        return;
+    }
+    for (int l = 0; l < SIM_LANES; l++) {
+        const uint64_t taken = 0 - (uint64_t)(w->mask >> l & 1); /* so written, it is vectorised */
+        out[l] = (value[l] & taken) | (out[l] & ~taken);
+    }
 }
 
 static inline uint32_t sim_predicate(const sim_warp *w, const sim_op *op, int source)

@@ -151,9 +151,7 @@ bool sim_memory_release(sim_memory *memory, uint64_t address)
 uint8_t *sim_memory_at(sim_memory *memory, uint64_t address, size_t bytes)
 {
     const sim_allocation *a = sim_memory_find(memory, address);
-    if (a == NULL || a->data == NULL || address - a->base > a->bytes || bytes > a->bytes - (address - a->base))
-        return NULL;
-    return a->data + (address - a->base);
+    return a != NULL && sim_memory_holds(a, address, bytes) ? a->data + (address - a->base) : NULL;
 }
 
 size_t sim_memory_live(const sim_memory *memory)
@@ -199,7 +197,7 @@ static sim_toucher unpack(uint64_t mark, uint32_t launch)
 }
 
 /* Is a mark from this launch, and from a thread that no barrier orders before `mine`? */
-static bool collides(uint64_t mark, uint64_t mine)
+static inline bool collides(uint64_t mark, uint64_t mine)
 {
     const uint64_t different = mark ^ mine;
     if (different >> 52 != 0)
@@ -226,7 +224,7 @@ static bool make_marks(sim_memory *memory, sim_allocation *a)
     return ok;
 }
 
-static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
+static inline void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
 {
     uint64_t after = mine;
     if (before >> 52 == mine >> 52)
@@ -236,7 +234,7 @@ static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
 }
 
 /* Returns false if the access races with *ret_mark. */
-static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t mine, uint64_t *ret_mark)
+static inline bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t mine, uint64_t *ret_mark)
 {
     sim_mark *read_mark = write_mark + 1;
     const uint64_t written = atomic_load_explicit(write_mark, memory_order_relaxed);
@@ -257,18 +255,45 @@ static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t m
     return true;
 }
 
+/* Returns false if the host has no room for marks of such a large allocation: its accesses are not checked. */
+static bool has_marks(sim_memory *memory, sim_allocation *a)
+{
+    return __atomic_load_n(&a->marks, __ATOMIC_ACQUIRE) != NULL || make_marks(memory, a);
+}
+
+static inline bool note_words(sim_allocation *a, size_t first, size_t words, sim_way_of_access access, uint64_t mine,
+                              uint64_t *ret_mark)
+{
+    for (size_t word = first; word < first + words; word++)
+        if (!note_word(&a->marks[2 * word], access, mine, ret_mark))
+            return false;
+    return true;
+}
+
 bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t first, size_t words, sim_way_of_access access,
                      const sim_toucher *who, sim_toucher *ret_other)
 {
-    if (__atomic_load_n(&a->marks, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
-        return true; /* not checked: the host has no room for marks of such a large allocation */
+    uint64_t mark;
+    if (!has_marks(memory, a) || note_words(a, first, words, access, pack(who), &mark))
+        return true;
+    *ret_other = unpack(mark, who->launch);
+    return false;
+}
+
+bool sim_memory_note_lanes(sim_memory *memory, sim_allocation *a, uint32_t lanes, const size_t first[], size_t words,
+                           sim_way_of_access access, const sim_toucher *who, int *ret_lane, sim_toucher *ret_other)
+{
     const uint64_t mine = pack(who);
-    for (size_t word = first; word < first + words; word++) {
+    if (!has_marks(memory, a))
+        return true;
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        const unsigned lane = (unsigned)__builtin_ctz(left);
         uint64_t mark;
-        if (!note_word(&a->marks[2 * word], access, mine, &mark)) {
-            *ret_other = unpack(mark, who->launch);
-            return false;
-        }
+        if (note_words(a, first[lane], words, access, mine + lane, &mark)) /* the lowest bits are the thread */
+            continue;
+        *ret_lane = (int)lane;
+        *ret_other = unpack(mark, who->launch);
+        return false;
     }
     return true;
 }

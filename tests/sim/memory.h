@@ -49,6 +49,12 @@ bool sim_memory_release(sim_memory *memory, uint64_t address); /* false: not an 
 /* Returns the last allocation, live or released, that begins at or before an address. NULL: there is none. */
 sim_allocation *sim_memory_find(sim_memory *memory, uint64_t address);
 
+/* Is a range inside a live allocation, which begins at or before it? */
+static inline bool sim_memory_holds(const sim_allocation *a, uint64_t address, size_t bytes)
+{
+    return a->data != NULL && address - a->base <= a->bytes && bytes <= a->bytes - (address - a->base);
+}
+
 /* Returns the host memory of a range. NULL if the range is not inside one live allocation. */
 uint8_t *sim_memory_at(sim_memory *memory, uint64_t address, size_t bytes);
 
@@ -75,5 +81,11 @@ typedef enum sim_way_of_access { SIM_READ, SIM_WRITE, SIM_ADD } sim_way_of_acces
 /* Records an access to words of a live allocation. Returns false if it races with the access in *ret_other. */
 bool sim_memory_note(sim_memory *memory, sim_allocation *allocation, size_t first, size_t words,
                      sim_way_of_access access, const sim_toucher *who, sim_toucher *ret_other);
+
+/* The same for a warp's lanes in turn, each with its own first word. who: the thread of lane 0. *ret_lane is the lane
+ * that races. */
+bool sim_memory_note_lanes(sim_memory *memory, sim_allocation *allocation, uint32_t lanes, const size_t first[],
+                           size_t words, sim_way_of_access access, const sim_toucher *who, int *ret_lane,
+                           sim_toucher *ret_other);
 
 #endif

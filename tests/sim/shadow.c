@@ -128,15 +128,16 @@ static inline bool has_old_readers(const sim_shadow *shadow, const sim_word *wor
 }
 
 /* Returns the warps that read the word as `by` and are not ordered before the current access. */
-static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access, sim_reader by)
+static inline uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access, sim_reader by)
 {
     if (word->readers[by] == 0)
         return 0;
     const uint32_t *ordered = known_by(shadow, access)->ordered + (unsigned)by * SIM_SHADOW_WARPS;
+    const uint32_t *epochs = read_epoch(shadow, word, by, 0);
     uint32_t open = 0;
     for (uint32_t left = word->readers[by]; left != 0; left &= left - 1) {
         const unsigned warp = (unsigned)__builtin_ctz(left);
-        open |= (uint32_t)(*read_epoch(shadow, word, by, warp) >= ordered[warp]) << warp;
+        open |= (uint32_t)(epochs[warp] >= ordered[warp]) << warp;
     }
     return open;
 }
@@ -218,6 +219,14 @@ static inline bool is_known_read(const sim_shadow *shadow, const sim_word *word,
            (word->readers[SIM_BY_WARP] >> warp & 1) != 0;
 }
 
+/* Notes a read by another actor than the warp's own instructions. epoch: where the warp's last such read is noted. */
+static inline void note_other_read(const sim_shadow *shadow, sim_word *word, const sim_access *access, uint32_t *epoch)
+{
+    word->readers[access->by] |= 1u << access->thread / WARP;
+    word->read_op = access->op;
+    *epoch = shadow->epoch;
+}
+
 static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
 {
     const uint16_t thread = (uint16_t)access->thread;
@@ -232,13 +241,14 @@ static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_acces
     if (mask != WORD_MASK && word->read_epoch != shadow->epoch)
         forget_readers(shadow, word, access);
     const bool known = last && word->reader / WARP == thread / WARP && word->read_sync == access->sync;
-    word->readers[access->by] |= warp;
+    uint32_t *epoch = read_epoch(shadow, word, access->by, thread / WARP);
     word->read_bytes |= (uint8_t)mask;
-    *read_epoch(shadow, word, access->by, thread / WARP) = shadow->epoch;
     if (access->by != SIM_BY_WARP) {
-        word->read_op = access->op;
+        note_other_read(shadow, word, access, epoch);
         return;
     }
+    word->readers[SIM_BY_WARP] |= warp;
+    *epoch = shadow->epoch;
     word->read_epoch = shadow->epoch;
     if (known && access->collective)
         return;
@@ -380,9 +390,43 @@ static inline sim_conflict land_word(sim_shadow *shadow, sim_word *word, const s
     return SIM_NO_CONFLICT;
 }
 
+/* Was a word written by the actor who wrote another word, and not later? Then is_settled holds for it, if it does for
+ * the other. */
+static inline bool is_as_settled(const sim_shadow *shadow, const sim_word *word, const sim_word *other)
+{
+    const bool same_warp = (word->writer | other->writer) < SIM_LOADED && word->writer / WARP == other->writer / WARP;
+    return !word->pending && (same_warp || word->writer == other->writer) && word->write_epoch <= other->write_epoch &&
+           word->write_epoch >= shadow->first_epoch;
+}
+
+/* Reads whole chunks by another actor than the warp's own instructions. */
+static sim_conflict read_chunks(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                sim_party *ret_other)
+{
+    sim_word *word = &shadow->words[at / CHUNK_BYTES];
+    const sim_word *allowed = *access->allowed;
+    uint32_t *epoch = read_epoch(shadow, word, access->by, access->thread / WARP);
+    for (const uint32_t end = at + bytes; at < end; at += CHUNK_BYTES, word++, epoch += shadow->warp_count) {
+        const bool whole = !word->divided && word->written == WORD_MASK;
+        if (whole && allowed != NULL && is_as_settled(shadow, word, allowed)) {
+            word->read_bytes = WORD_MASK;
+            note_other_read(shadow, word, access, epoch);
+            continue;
+        }
+        const sim_conflict conflict = visit_range(shadow, access, at, CHUNK_BYTES, false, read_word, ret_other);
+        if (conflict != SIM_NO_CONFLICT)
+            return conflict;
+        if (whole && is_settled(shadow, word, access))
+            *access->allowed = allowed = word;
+    }
+    return SIM_NO_CONFLICT;
+}
+
 sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
                              sim_party *ret_other)
 {
+    if (access->allowed != NULL && (at | bytes) % CHUNK_BYTES == 0)
+        return read_chunks(shadow, access, at, bytes, ret_other);
     return visit_range(shadow, access, at, bytes, false, read_word, ret_other);
 }
 

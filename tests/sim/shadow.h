@@ -110,6 +110,9 @@ typedef struct sim_access {
     bool copied;     /* such a load that is a thread's own copy (cp.async) */
     uint16_t mbarrier;
     uint32_t began;
+    /* Of several reads of one instruction, the same place for all of them: a word of which the rules allowed a read.
+     * They are not asked again for words that were written at the same time. */
+    const sim_word **allowed;
 } sim_access;
 
 /* The other access of a conflict. */

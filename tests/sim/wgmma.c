@@ -41,7 +41,8 @@ uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
     if (o->chunks == 1)
         at += o->transposed ? part * o->stride + row / SIDE * o->leading : row / SIDE * o->stride + part * o->leading;
     else
-        at += row / SIDE * o->stride + part % o->chunks * CHUNK + part / o->chunks * o->leading;
+        at +=
+            row / SIDE * o->stride + (part & (o->chunks - 1)) * CHUNK + (part >> __builtin_ctz(o->chunks)) * o->leading;
     return at ^ (at >> 7 & (o->chunks - 1)) * CHUNK;
 }
 
@@ -54,8 +55,8 @@ static unsigned run_of(const sim_operand *o, unsigned row, unsigned part, unsign
         chunks /= 2;
     const uint32_t first = sim_operand_at(o, row, part), bytes = chunks * CHUNK;
     const uint32_t last = sim_operand_at(o, row, part + chunks - 1);
-    const bool together = first / bytes == last / bytes;
-    *ret_at = together ? first / bytes * bytes : first;
+    const bool together = ((first ^ last) & (0 - bytes)) == 0; /* bytes is a power of two */
+    *ret_at = together ? first & (0 - bytes) : first;
     return together ? chunks : 1;
 }
 
@@ -66,11 +67,12 @@ bool sim_operand_read(sim_warp *w, const sim_operand *o, unsigned first, unsigne
     const unsigned part_count = o->transposed ? rows / SIDE : 2;
     /* Without a swizzle, eight rows of a part are adjacent. */
     const unsigned step = o->chunks == 1 ? SIDE : 1;
+    const sim_word *allowed = NULL;
     for (unsigned row = row_first; row < row_first + row_count; row += step)
         for (unsigned part = part_first, run; part < part_first + part_count; part += run) {
             uint32_t at;
             run = run_of(o, row, part, part_first + part_count - part, &at);
-            if (sim_shared_read_products(w, at, run * step * CHUNK) == NULL)
+            if (sim_shared_read_products(w, at, run * step * CHUNK, &allowed) == NULL)
                 return false;
         }
     return true;
