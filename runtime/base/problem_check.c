@@ -170,8 +170,8 @@ static fa2_status check_fp32(const fa2_problem *p, int *field)
     if (p->dtype != FA2_FP32)
         return FA2_OK;
     *field = FA2I_FIELD_op;
-    if (p->op != FA2_OP_FORWARD)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "op is %s; it must be forward where dtype is fp32",
+    if (p->op == FA2_OP_MERGE)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "op is %s; it must be forward or backward where dtype is fp32",
                          fa2i_field_name(FA2I_FIELD_op, (int32_t)p->op));
     for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
         *field = lacking[i];

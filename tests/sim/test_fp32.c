@@ -1,5 +1,5 @@
 /*
- * Forward of fp32 on the software device, on $FA2_SIM_CARD.
+ * fp32 on the software device, on $FA2_SIM_CARD. test_fp32 forward|backward
  *
  * - Kernels of each product pass the cases of the tuner's verification, and with features some of them, without a race, an uninitialised read, a bank conflict or a sector too many.
  * - The relative L1 error of O against fp64 is at most 2e-6, as fa2.h states: 2048 keys, D = 128, normal numbers.
@@ -127,9 +127,10 @@ static void run_exact(bench *b, const fa2_problem *class, const fa2i_variant *va
 
 /* ---- classes ---- */
 
-static fa2_problem class_of(int32_t head_dim, int32_t causal)
+static fa2_problem class_of(fa2_op op, int32_t head_dim, int32_t causal)
 {
     return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .op = op,
                          .dtype = FA2_FP32,
                          .batch = 1,
                          .heads_q = 8,
@@ -140,10 +141,12 @@ static fa2_problem class_of(int32_t head_dim, int32_t causal)
                          .causal = causal};
 }
 
-static void run_features(bench *b)
+static void run_forward(bench *b)
 {
-    fa2_problem classes[] = {class_of(8, 0),  class_of(40, 1), class_of(256, 0), class_of(64, 0), class_of(64, 1),
-                             class_of(64, 0), class_of(64, 1), class_of(64, 1),  class_of(72, 1)};
+    fa2_problem classes[] = {
+        class_of(FA2_OP_FORWARD, 8, 0),  class_of(FA2_OP_FORWARD, 40, 1), class_of(FA2_OP_FORWARD, 256, 0),
+        class_of(FA2_OP_FORWARD, 64, 0), class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 0),
+        class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 72, 1)};
     classes[3].window = FA2_WINDOW_SLIDING;
     classes[4].alibi = classes[4].sinks = 1;
     classes[5].bias = FA2_BIAS_BOOL;
@@ -161,16 +164,45 @@ static void run_features(bench *b)
         visit(b, &classes[i], 0, run_few_cases);
 }
 
-int main(void)
+static void run_backward(bench *b)
+{
+    fa2_problem classes[] = {class_of(FA2_OP_BACKWARD, 8, 0),   class_of(FA2_OP_BACKWARD, 40, 1),
+                             class_of(FA2_OP_BACKWARD, 256, 0), class_of(FA2_OP_BACKWARD, 64, 0),
+                             class_of(FA2_OP_BACKWARD, 64, 1),  class_of(FA2_OP_BACKWARD, 64, 0),
+                             class_of(FA2_OP_BACKWARD, 64, 1),  class_of(FA2_OP_BACKWARD, 128, 1),
+                             class_of(FA2_OP_BACKWARD, 72, 1),  class_of(FA2_OP_BACKWARD, 96, 1)};
+    classes[3].window = FA2_WINDOW_SLIDING;
+    classes[3].deterministic = 1;
+    classes[4].alibi = classes[4].sinks = 1;
+    classes[5].bias = FA2_BIAS_BOOL;
+    classes[5].varlen = 1;
+    classes[6].bias = FA2_BIAS_FP32_GRADIENT;
+    classes[6].partial = FA2_PARTIAL_MERGE;
+    classes[7].varlen = classes[7].deterministic = 1;
+    classes[8].head_dim_v = 40;
+    classes[8].window = FA2_WINDOW_PREFIX;
+    classes[8].window_left = 1;
+    classes[8].window_right = -1;
+    classes[9].window = FA2_WINDOW_CHUNK;
+    classes[9].window_left = 100;
+    classes[9].window_right = -1;
+    classes[9].partial = FA2_PARTIAL_WRITE;
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        visit(b, &classes[i], 0, run_few_cases);
+}
+
+int main(int argc, char **argv)
 {
     enum { STEP = 16, QUERIES = 64, KEYS = 2048 };
+    const bool backward = argc > 1 && strcmp(argv[1], "backward") == 0;
+    const fa2_op op = backward ? FA2_OP_BACKWARD : FA2_OP_FORWARD;
     static bench b;
     must(fa2i_generator_create(&b.generator), "the generator");
     must(fa2i_bench_open(&b.device, 0), "the device");
-    const fa2_problem plain = class_of(64, 1);
+    const fa2_problem plain = class_of(op, 64, 1);
     visit(&b, &plain, STEP, run_cases);
-    run_features(&b);
-    fa2_problem exact = class_of(128, 0);
+    (backward ? run_backward : run_forward)(&b);
+    fa2_problem exact = class_of(op, 128, 0);
     exact.heads_q = exact.heads_kv = 1;
     exact.seq_q = QUERIES;
     exact.seq_k = KEYS;

@@ -15,6 +15,9 @@
  * what rounding may lose. dQ of a row that sees no key is exactly 0. dK and dV of a key that no row sees are exactly 0,
  * too.
  *
+ * With fp32 nothing is rounded. The plain implementation sums products of Q K^T and dO V^T in fp32, one after the other.
+ * As in forward, 3 x the plain error and 2e-6 are allowed (reference.h).
+ *
  * Kernels cap scores with tanh.approx, whose error may be 2^-11 of the tanh t. Then each p may be off by a factor exp(c
  * t / 2^11), where c is the cap, and each derivative 1 - t^2 by t^2 / 2^10. The resulting errors of a gradient's terms
  * are added to its bound. Their signs are unrelated, so the bound gets four times the root of the sum of their squares.
@@ -61,10 +64,13 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
     const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key, capped);
     /* The LSE of a row that sees no key is -infinity. */
     const double p = isinf(lse) || isinf(term) ? 0 : exp(capped + term - lse);
-    float plain_tanh, plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
+    const double rounded_s =
+        dtype == FA2_FP32 ? (double)(fa2i_plain_dot(q, k, problem->head_dim) * (float)w->scale) : s;
+    float plain_tanh, plain_s = fa2i_plain_score(dtype, rounded_s, w->c->softcap, &plain_tanh);
     if (term != 0)
         plain_s = fa2i_rounded(dtype, plain_s + fa2i_rounded(dtype, (float)term));
-    const float plain_dp = fa2i_rounded(dtype, (float)dp);
+    const float plain_dp = dtype == FA2_FP32 ? (float)kept * fa2i_plain_dot(d_o, v, fa2i_head_dim_v(problem))
+                                             : fa2i_rounded(dtype, (float)dp);
     const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
     float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
     const double capped_ds = p * (dp - delta), plain_capped_ds = (double)plain_ds;
@@ -317,7 +323,8 @@ static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, siz
     }
     if (largest > 0)
         error = fmax(error, ldexp(1, ilogb(largest) - fa2i_significant_bits(dtype)));
-    return (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
+    return dtype == FA2_FP32 ? (fa2i_bound){.absolute = 3 * error + 2e-6}
+                             : (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
 }
 
 static fa2_status reserve_output(fa2i_wanted *o)
