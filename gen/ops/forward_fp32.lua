@@ -14,6 +14,7 @@ local paged = require("features.paged")
 local partial = require("features.partial")
 local plain = require("ops.forward_plain")
 local plain_cost = require("ops.forward_plain_cost")
+local precision = require("features.precision")
 local sinks = require("features.sinks")
 local window = require("features.window")
 
@@ -22,7 +23,8 @@ local M = {}
 -- {Br, warps}. Each warp has one or two m16 row tiles.
 local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}}
 
-local axes = fp32.axes({columns, fp32.no_cap, window, alibi, sinks, bias, lengths, lengths.packed, paged, partial}, {
+local axes = fp32.axes({columns, fp32.no_cap, window, alibi, sinks, bias, lengths, lengths.packed, paged,
+                        {axis = precision.axes[1]}, {axis = precision.axes[2]}, partial}, {
    {name = "br", values = {32, 64, 128}},
    {
       name = "warps", values = {2, 4, 8},

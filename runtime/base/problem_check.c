@@ -163,9 +163,8 @@ enum { FP32_HEAD_DIM_MAX = 256 };
 /* Refuses what kernels of fp32 do not have. */
 static fa2_status check_fp32(const fa2_problem *p, int *field)
 {
-    static const int lacking[] = {FA2I_FIELD_v_in_k,  FA2I_FIELD_softcap,    FA2I_FIELD_dropout,
-                                  FA2I_FIELD_leftpad, FA2I_FIELD_cache_rows, FA2I_FIELD_append,
-                                  FA2I_FIELD_sums,    FA2I_FIELD_scores,     FA2I_FIELD_kv};
+    static const int lacking[] = {FA2I_FIELD_v_in_k,     FA2I_FIELD_softcap, FA2I_FIELD_dropout, FA2I_FIELD_leftpad,
+                                  FA2I_FIELD_cache_rows, FA2I_FIELD_append,  FA2I_FIELD_kv};
     char value[VALUE_CHARS], none[VALUE_CHARS];
     if (p->dtype != FA2_FP32)
         return FA2_OK;

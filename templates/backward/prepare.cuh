@@ -30,9 +30,8 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void pr
         clear_parts<kBlockThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
-    if constexpr (kDqDirect)
-        clear_dq<kBlockThreads, kBlockRows, kRowLanes>(p, batch_head, row, threadIdx.x % kRowLanes,
-                                                       int64(blockIdx.x) * kBlockRows, rows, all_rows);
+    clear_dq<kBlockThreads, kBlockRows, kRowLanes>(p, batch_head, row, threadIdx.x % kRowLanes,
+                                                   int64(blockIdx.x) * kBlockRows, rows, all_rows);
     if constexpr (kDqInOrder) {
         const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
         if (index <= counters && threadIdx.x % kRowLanes == 0)

@@ -146,7 +146,8 @@ static void run_forward(bench *b)
     fa2_problem classes[] = {
         class_of(FA2_OP_FORWARD, 8, 0),  class_of(FA2_OP_FORWARD, 40, 1), class_of(FA2_OP_FORWARD, 256, 0),
         class_of(FA2_OP_FORWARD, 64, 0), class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 0),
-        class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 72, 1)};
+        class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 72, 1),
+        class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 0)};
     classes[3].window = FA2_WINDOW_SLIDING;
     classes[4].alibi = classes[4].sinks = 1;
     classes[5].bias = FA2_BIAS_BOOL;
@@ -160,6 +161,13 @@ static void run_forward(bench *b)
     classes[8].window = FA2_WINDOW_PREFIX;
     classes[8].window_left = 1;
     classes[8].window_right = -1;
+    classes[9].window = FA2_WINDOW_CHUNK;
+    classes[9].window_left = 100;
+    classes[9].window_right = -1;
+    classes[9].partial = FA2_PARTIAL_WRITE;
+    classes[10].bias = FA2_BIAS_BF16;
+    classes[10].sums = FA2_SUMS_FAST; /* permissions that no kernel of fp32 uses */
+    classes[10].scores = FA2_SCORES_INT8;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         visit(b, &classes[i], 0, run_few_cases);
 }
