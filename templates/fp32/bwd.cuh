@@ -7,8 +7,8 @@
 // dQ. The formulas are in backward/bwd.cuh; coordinates, tiles of queries, masks and terms are the same, because a lane
 // has the elements of S^T that it has of accumulators of mma.sync. Products are a policy: bwd_tf32.cuh, bwd_ffma.cuh.
 //
-// Warps are arranged as kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. P and dS go to the same
-// area of shared memory, one after the other. Timeline of the step of tile t, with the copies that run meanwhile:
+// Warps are arranged as kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. P and dS go to the
+// same area of shared memory, one after the other. Timeline of the step of tile t, with the copies that run meanwhile:
 //
 //   wait t | S^T P | barrier | dV  dP^T | barrier | dS    | barrier | dK | barrier | dQ
 //                                       | copy dO (t + 1) ..........................

@@ -16,9 +16,9 @@ __device__ __forceinline__ int64 dq_rows(const Params &, int64)
     return 0;
 }
 
-// Sets dQ to 0, in the kernel before the main one: rows that belong to a sequence, and those of none before the first and
-// after the last one. row: of this thread's LSE; lane: the thread's number among those that share the row; index: of the
-// block's first row, of which it has kBlockRows; rows, all_rows: of LSE in a head and in all heads.
+// Sets dQ to 0, in the kernel before the main one: rows that belong to a sequence, and those of none before the first
+// and after the last one. row: of this thread's LSE; lane: the thread's number among those that share the row; index:
+// of the block's first row, of which it has kBlockRows; rows, all_rows: of LSE in a head and in all heads.
 template <int kBlockThreads, int kBlockRows, int kLanes>
 __device__ __forceinline__ void clear_dq(const Params &p, int64 batch_head, int row, int lane, int64 index, int64 rows,
                                          int64 all_rows)

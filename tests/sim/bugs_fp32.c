@@ -44,7 +44,7 @@ static const bug bugs[] = {
     {"dS is read before it is complete", "t4", BACK_FFMA, "__syncthreads();  // dS is complete", "// dS is complete", 1,
      BACKWARD_FP32, "race", "ffma.cuh"},
     {"dS comes where P is still read", "l4", BACK_TF32, "__syncthreads();  // P, dO", "// P, dO", 1, BACKWARD_FP32,
-     "race", "fp32/"},
+     "race", "loads.cuh"},
     {"Q of the next tile comes too early", "l4", BACK_TF32, "__syncthreads();  // Q is read", "// Q is read", 1,
      BACKWARD_FP32, "race", NULL},
     {"dQ is not cleared", "t4", BACK_FFMA, "clear_chunk(to + chunk * kChunkBytes);\n    if constexpr (kVarlen) {",
