@@ -174,11 +174,11 @@ static void run_forward(bench *b)
 
 static void run_backward(bench *b)
 {
-    fa2_problem classes[] = {class_of(FA2_OP_BACKWARD, 8, 0),   class_of(FA2_OP_BACKWARD, 40, 1),
-                             class_of(FA2_OP_BACKWARD, 256, 0), class_of(FA2_OP_BACKWARD, 64, 0),
-                             class_of(FA2_OP_BACKWARD, 64, 1),  class_of(FA2_OP_BACKWARD, 64, 0),
-                             class_of(FA2_OP_BACKWARD, 64, 1),  class_of(FA2_OP_BACKWARD, 128, 1),
-                             class_of(FA2_OP_BACKWARD, 72, 1),  class_of(FA2_OP_BACKWARD, 96, 1)};
+    fa2_problem classes[] = {
+        class_of(FA2_OP_BACKWARD, 8, 0),  class_of(FA2_OP_BACKWARD, 40, 1),  class_of(FA2_OP_BACKWARD, 256, 0),
+        class_of(FA2_OP_BACKWARD, 64, 0), class_of(FA2_OP_BACKWARD, 64, 1),  class_of(FA2_OP_BACKWARD, 64, 0),
+        class_of(FA2_OP_BACKWARD, 64, 1), class_of(FA2_OP_BACKWARD, 128, 1), class_of(FA2_OP_BACKWARD, 72, 1),
+        class_of(FA2_OP_BACKWARD, 96, 1), class_of(FA2_OP_BACKWARD, 192, 1)};
     classes[3].window = FA2_WINDOW_SLIDING;
     classes[3].deterministic = 1;
     classes[4].alibi = classes[4].sinks = 1;
