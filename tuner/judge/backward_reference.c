@@ -15,7 +15,7 @@
  * what rounding may lose. dQ of a row that sees no key is exactly 0. dK and dV of a key that no row sees are exactly 0,
  * too.
  *
- * With fp32 nothing is rounded. The plain implementation sums products of Q K^T and dO V^T in fp32, one after the other.
+ * With fp32 nothing is rounded. The plain implementation sums all products in fp32, one after the other.
  * As in forward, 3 x the plain error and 2e-6 are allowed (reference.h).
  *
  * Kernels cap scores with tanh.approx, whose error may be 2^-11 of the tanh t. Then each p may be off by a factor exp(c
@@ -100,6 +100,16 @@ static void add(double *sum, double factor, const float *row, int count)
         sum[i] += factor * (double)row[i];
 }
 
+/* The same by the plain implementation, which sums fp32 elements in fp32. */
+static void add_plain(fa2_dtype dtype, double *sum, double factor, const float *row, int count)
+{
+    if (dtype != FA2_FP32)
+        add(sum, factor, row, count);
+    else
+        for (int i = 0; i < count; i++)
+            sum[i] = (double)((float)sum[i] + (float)factor * row[i]);
+}
+
 /* Skips terms without an error. */
 static void add_square(double *sum, double off, const float *row, int count)
 {
@@ -176,7 +186,7 @@ static void query_row(fa2i_backward_part *p, size_t index)
         const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
         const fa2i_backward_weights x = fa2i_backward_weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
-        add(p->sums, x.plain_ds, k, head_dim);
+        add_plain(problem->dtype, p->sums, x.plain_ds, k, head_dim);
         add_square(p->squares, x.off_ds, k, head_dim);
     }
     note_row(p, DQ - INPUTS, exact, p->sums, p->squares);
@@ -215,8 +225,8 @@ static bool add_queries(fa2i_backward_part *p, int32_t head, int32_t key, double
         seen = true;
         add(dk, x.ds, q, head_dim);
         add(dv, x.p, d_o, columns);
-        add(of_head, x.plain_ds, q, head_dim);
-        add(of_head + head_dim, x.plain_p, d_o, columns);
+        add_plain(problem->dtype, of_head, x.plain_ds, q, head_dim);
+        add_plain(problem->dtype, of_head + head_dim, x.plain_p, d_o, columns);
         add_square(p->squares, x.off_ds, q, head_dim);
         add_square(p->squares + head_dim, x.off_p, d_o, columns);
     }
