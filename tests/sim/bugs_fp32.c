@@ -54,6 +54,9 @@ static const bug bugs[] = {
     {"a row of dK too many", "t4", BACK_FFMA, "if (own >= end)\n                continue;\n            char *const to",
      "if (own > end)\n                continue;\n            char *const to", 1, BACKWARD_FP32, "illegal address",
      "ffma.cuh"},
+    {"none, fp32, blocks in reverse order", "l4", BACK_FFMA, "", "", 1, BACKWARD_FP32 ",deterministic=1", NULL, NULL},
+    {"turns are not given on", "l4", BACK_TF32, "count_up(counter);  // all warps have added to dQ of the tile before",
+     ";", 1, BACKWARD_FP32 ",deterministic=1", "timeout", "turns.cuh"},
 };
 
 const bug_list fp32_bugs = {bugs, sizeof bugs / sizeof *bugs};
