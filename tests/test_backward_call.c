@@ -11,6 +11,10 @@ static const char added_recipe[] = "op=backward abi=1 rows=64 keys=32 columns=64
                                    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
                                    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
                                    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+/* Blocks add to dQ itself, in turns. */
+static const char direct_recipe[] = "op=backward abi=1 rows=64 keys=32 workspace=rows_and_turns; "
+                                    "k_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+                                    "k role=main threads=128 smem=0 blocks=key_tiles";
 static const char packed_recipe[] = "op=backward abi=2 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
                                     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
                                     "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
@@ -169,6 +173,8 @@ static void test_grid(void)
     grid = grid_of(apart_recipe, &problem);
     CHECK(grid.blocks[0] == 64 && grid.blocks[1] == 28 + 16 * 2);
     CHECK_EQ(grid.workspace_bytes, 8 * 2048);
+    grid = grid_of(direct_recipe, &problem);
+    CHECK(grid.rows_bytes == 8 * 2048 && grid.workspace_bytes == 8 * 2048 + 4 * (16 * 2 + 1));
     grid = grid_of(alone_recipe, &problem);
     CHECK(grid.blocks[0] == 28 + 16 * 2 && grid.workspace_bytes == 0);
     /* A head's keys are two tiles of 128: sums of dQ are converted. With one tile there are no sums to convert. */

@@ -35,7 +35,7 @@ CREATE TABLE device (
 CREATE TABLE problem (
     id       INTEGER PRIMARY KEY,
     op       TEXT    NOT NULL, -- forward
-    dtype    TEXT    NOT NULL, -- fp16, bf16
+    dtype    TEXT    NOT NULL, -- fp16, bf16, fp32
     batch    INTEGER NOT NULL,
     heads_q  INTEGER NOT NULL,
     heads_kv INTEGER NOT NULL,

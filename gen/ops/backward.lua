@@ -142,9 +142,10 @@ function M.convert_step(name, v, width)
    }
 end
 
-local function recipe_of(name, v)
+-- Returns the steps before the main one.
+function M.first_steps(name, v)
    local steps = {}
-   if v.rows == "prepared" then
+   if v.rows ~= "computed" then
       steps[1] = M.prepare_step(name, v)
    end
    if v.sinks == 1 then
@@ -156,6 +157,11 @@ local function recipe_of(name, v)
          blocks = "score_rows/" .. bias.clear_rows,
       }
    end
+   return steps
+end
+
+local function recipe_of(name, v)
+   local steps = M.first_steps(name, v)
    steps[#steps + 1] = {
       entry = name, role = "main", threads = 32 * v.warps, smem = block.smem_bytes(v),
       blocks = main_blocks[v.dq] .. (v.dq == "separate" and "/" .. 16 * v.warps or ""),
@@ -179,7 +185,8 @@ end
 -- Adds to `names` what the templates of all backward families see, and returns it. The caller adds `prepared`.
 function M.shared_names(v, names)
    names.convert_rows = convert_rows
-   names.columns, names.split, names.split_by = columns.of(v), v.split > 0, v.split
+   local split = v.split or 0
+   names.columns, names.split, names.split_by = columns.of(v), split > 0, split
    for _, more in ipairs({features.names(v, "backward"), window.names(v), partial.names(v)}) do
       for key, value in pairs(more) do
          names[key] = value

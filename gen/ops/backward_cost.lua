@@ -236,7 +236,7 @@ function M.backward(v, facts, problem, arch)
       -- Both kinds of blocks run together. If there are few of them, they run at the same time.
       local together = k_tiles * kv_heads * splits + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
-   elseif dq == "atomic" or k_tiles > 1 then
+   elseif dq == "atomic" or dq == "block" and k_tiles > 1 then
       local elems = heads * q_tiles * br * facts.d_pad
       us = us + fit.step + elems * 6 / arch.dram -- the convert step
       us = us + elems * 4 / arch.dram -- filling dQ with zeros

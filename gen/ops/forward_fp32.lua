@@ -7,40 +7,24 @@ local bias = require("features.bias")
 local columns = require("features.columns")
 local families = require("core.family")
 local features = require("features.list")
+local fp32 = require("ops.fp32")
 local fwd = require("ops.forward")
-local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
 local partial = require("features.partial")
 local plain = require("ops.forward_plain")
 local plain_cost = require("ops.forward_plain_cost")
+local precision = require("features.precision")
 local sinks = require("features.sinks")
 local window = require("features.window")
 
 local M = {}
 
-local most_columns = 256
-
 -- {Br, warps}. Each warp has one or two m16 row tiles.
 local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}}
 
--- A cap would be as exact as the hardware's tanh, so there is none (runtime/base/problem_check.c).
-local no_cap = {axis = {name = "softcap", field = "softcap", values = {0}, feature = true}}
-
-local axes = kinds.axes(most_columns, {"fp32"})
-for _, feature in ipairs({columns, no_cap, window, alibi, sinks, bias, lengths, lengths.packed, paged, partial}) do
-   axes[#axes + 1] = feature.axis
-end
-for _, axis in ipairs({
-   {
-      name = "product", values = {"ffma", "tf32"},
-      when = function(v, path)
-         if v.product == "tf32" and path.sm < 80 then
-            return nil, "TF32 needs compute capability 8.0"
-         end
-         return true
-      end,
-   },
+local axes = fp32.axes({columns, fp32.no_cap, window, alibi, sinks, bias, lengths, lengths.packed, paged,
+                        {axis = precision.axes[1]}, {axis = precision.axes[2]}, partial}, {
    {name = "br", values = {32, 64, 128}},
    {
       name = "warps", values = {2, 4, 8},
@@ -62,9 +46,7 @@ for _, axis in ipairs({
          return true
       end,
    },
-}) do
-   axes[#axes + 1] = axis
-end
+})
 
 local function row_tiles(v)
    return v.br // (16 * v.warps)
@@ -85,13 +67,8 @@ local function live_registers(v, path)
    return wm * columns.of(v) // 2 + wm * v.bc // 2 + fragments + 40 + staged + features.registers(v, wm)
 end
 
--- Constants of the model that forward_plain_cost.lua has not. Not fitted.
-local fit = {
-   split = 3,  -- instructions that divide a number into two of TF32
-   lanes = 64, -- of an SM that execute them
-   wait = 450, -- clocks of a tile while loads and barriers keep a block waiting, if it is alone on its SM
-   prologue = 3070, -- clocks of a block before its first tile and after its last
-}
+-- Clocks of a block before its first tile and after its last.
+local prologue = 3070
 
 -- Returns the clocks of each unit of an SM for a tile of a block.
 local function units_of(v, facts, arch)
@@ -102,7 +79,8 @@ local function units_of(v, facts, arch)
       local numbers = v.br * v.d + v.warps * v.bc * wide + scores -- Q and P once, K and V by each warp
       return {
          3 * 2 * scores * wide / (arch.tensor / 2),
-         fit.split * numbers / fit.lanes + softmax + scores * wide / 8 / arch.fp32, ex2, -- an FADD for eight products
+         -- An FADD for eight products.
+         fp32.fit.split * numbers / fp32.fit.lanes + softmax + scores * wide / 8 / arch.fp32, ex2,
          4 * (v.br * v.d + v.warps * v.bc * wide) / arch.smem_rate,
       }
    end
@@ -111,22 +89,12 @@ local function units_of(v, facts, arch)
    return {scores * wide / arch.fp32 + softmax, ex2, 128 * words / arch.smem_rate}
 end
 
--- Returns clocks of an SM in which `count` blocks do one tile each.
-local function tile_clocks(v, facts, arch, count)
-   local most, sum = 0, 0
-   for _, clocks in ipairs(units_of(v, facts, arch)) do
-      most, sum = math.max(most, clocks), sum + clocks
-   end
-   local share = math.max(plain_cost.fit.exposed * 4 / (v.warps * count), plain_cost.fit.exposed_least)
-   return count * (most + share * (sum - most)) + fit.wait / count
-end
-
 local function find_facts(v, path, registers)
-   local fp32, ex2 = features.work_per_score(v, v.bc, "forward")
+   local more, ex2 = features.work_per_score(v, v.bc, "forward")
    local live = live_registers(v, path)
    return {
       warps = v.warps, smem_bytes = smem_bytes(v), registers = registers > 0 and registers or math.min(live + 18, 255),
-      live = live, more_fp32_per_score = fp32, ex2_per_score = ex2, bytes_per_score = features.bytes_per_score(v),
+      live = live, more_fp32_per_score = more, ex2_per_score = ex2, bytes_per_score = features.bytes_per_score(v),
    }
 end
 
@@ -134,7 +102,7 @@ local function card_of(v, facts, arch)
    return {
       resident = plain_cost.resident_blocks(facts, arch),
       clocks = plain_cost.kept(function(count)
-         return tile_clocks(v, facts, arch, count)
+         return fp32.tile_clocks(v, units_of(v, facts, arch), count)
       end),
    }
 end
@@ -144,7 +112,7 @@ local function cost(v, facts, problem, arch)
    if card.resident < 1 then
       return math.huge
    end
-   return plain_cost.spread(v, facts, problem, arch, card.resident, card.clocks, fit.prologue, 1)
+   return plain_cost.spread(v, facts, problem, arch, card.resident, card.clocks, prologue, 1)
 end
 
 local function fits(v, path, arch)

@@ -163,15 +163,14 @@ enum { FP32_HEAD_DIM_MAX = 256 };
 /* Refuses what kernels of fp32 do not have. */
 static fa2_status check_fp32(const fa2_problem *p, int *field)
 {
-    static const int lacking[] = {FA2I_FIELD_v_in_k,  FA2I_FIELD_softcap,    FA2I_FIELD_dropout,
-                                  FA2I_FIELD_leftpad, FA2I_FIELD_cache_rows, FA2I_FIELD_append,
-                                  FA2I_FIELD_sums,    FA2I_FIELD_scores,     FA2I_FIELD_kv};
+    static const int lacking[] = {FA2I_FIELD_v_in_k,     FA2I_FIELD_softcap, FA2I_FIELD_dropout, FA2I_FIELD_leftpad,
+                                  FA2I_FIELD_cache_rows, FA2I_FIELD_append,  FA2I_FIELD_kv};
     char value[VALUE_CHARS], none[VALUE_CHARS];
     if (p->dtype != FA2_FP32)
         return FA2_OK;
     *field = FA2I_FIELD_op;
-    if (p->op != FA2_OP_FORWARD)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "op is %s; it must be forward where dtype is fp32",
+    if (p->op == FA2_OP_MERGE)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "op is %s; it must be forward or backward where dtype is fp32",
                          fa2i_field_name(FA2I_FIELD_op, (int32_t)p->op));
     for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
         *field = lacking[i];

@@ -198,7 +198,8 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
     const bool shared_sums =
         recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ || recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
     const bool sums = shared_sums || recipe->workspace == FA2I_WORKSPACE_DQ_OF_TILES;
-    const bool rows = shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
+    const bool rows =
+        shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS || recipe->workspace == FA2I_WORKSPACE_ROWS_AND_TURNS;
     const bool parts = recipe->op == FA2_OP_BACKWARD && (recipe->waves > 0 || recipe->heads > 0);
     if ((sums || parts) != (recipe->columns > 0))
         return fa2i_fail(FA2_E_INVALID,

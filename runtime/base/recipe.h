@@ -77,6 +77,7 @@
       BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */                             \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                                           \
       BACKWARD) /* rows_and_dq, a counter for each tile of `rows` queries, and one for all */                          \
+    X(FA2I_WORKSPACE_ROWS_AND_TURNS, "rows_and_turns", BACKWARD) /* rows, and these counters */                        \
     X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                                       \
       BACKWARD) /* `columns` numbers of each padded row, fp32, if the keys of a head fill several  \
                  * tiles of `keys`. Else nothing, and nothing is converted */

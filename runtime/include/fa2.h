@@ -196,12 +196,12 @@ typedef enum fa2_op {
 
 /* The type of the elements of Q, K, V and O.
  *
- * FA2_FP32 is for forward, with at most 256 columns. It does not have (FA2_E_UNSUPPORTED): backward, merge, softcap,
- * dropout, leftpad, cache_rows, append, v_in_k, kv in 8 bits, and the permissions sums=fast and scores=int8. The tuner
- * times two kinds of kernels: with FMA instructions, and from SM 8.0 on with three products of TF32 for one of fp32.
- * With normal numbers, 2048 keys and head_dim 128, O differs from exact O by less than 2e-6 of its size (relative L1).
- * That grows with the square root of the number of keys. No kernel of fp32 divides the keys among blocks, so decoding
- * is slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where FMA instructions
+ * FA2_FP32 is for forward and backward, with at most 256 columns. It does not have (FA2_E_UNSUPPORTED): merge, softcap,
+ * dropout, leftpad, cache_rows, append, v_in_k, and kv in 8 bits. No kernel of it uses the permissions sums=fast and
+ * scores=int8. The tuner times two kinds of kernels: with FMA instructions, and from SM 8.0 on with three products of
+ * TF32 for one of fp32. With normal numbers, 2048 keys and head_dim 128, O and the gradients differ from exact ones by
+ * less than 2e-6 of their size (relative L1). That grows with the square root of the number of keys. No kernel of fp32
+ * divides the keys (backward: the queries) among blocks, so decoding is slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where FMA instructions
  * would not. */
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1, FA2_FP32 = 2 } fa2_dtype;
 
@@ -235,7 +235,7 @@ typedef enum fa2_rotary {
 } fa2_rotary;
 
 /* The precision that the caller needs. The second value of each is a permission to be less exact where that is faster.
- * A kernel need not use it; dtype FP32 refuses both. Without permission no kernel is less exact, whatever the tuner
+ * A kernel need not use it; none of dtype FP32 does. Without permission no kernel is less exact, whatever the tuner
  * measures.
  *
  * FA2_SUMS_FAST serves cards that multiply faster with fp16 sums: GeForce cards of SM 7.5, 8.6, 8.9 and 12.0. Q K^T and

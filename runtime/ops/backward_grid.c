@@ -124,6 +124,12 @@ static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *probl
     case FA2I_WORKSPACE_ROWS_AND_DQ:
         grid->workspace_bytes += sums;
         /* fall through */
+        grid->rows_bytes = rows;
+        grid->workspace_bytes += rows;
+        break;
+    case FA2I_WORKSPACE_ROWS_AND_TURNS:
+        grid->workspace_bytes = (tiles + 1) * sizeof(uint32_t);
+        /* fall through */
     case FA2I_WORKSPACE_ROWS:
         grid->rows_bytes = rows;
         grid->workspace_bytes += rows;

@@ -1,5 +1,4 @@
 #pragma once
-#include "backward/dq_sums.cuh"
 #include "backward/turns.cuh"
 
 // ---- dQ order: blocks add to a tile of dQ in a fixed order (kDqInOrder) ----------------------------------------

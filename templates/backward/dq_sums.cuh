@@ -22,6 +22,13 @@ constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
 constexpr int kDqTile = kBr * kDqWidth;
 constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
+constexpr bool kDqDirect = false;  // sums are in the workspace
+
+template <int kBlockThreads, int kBlockRows, int kLanes>
+__device__ __forceinline__ void clear_dq(const Params &, int64, int, int, int64, int64, int64)
+{
+}
+
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
 // Rows of the sums over all heads.

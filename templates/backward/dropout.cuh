@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/scores.cuh"
+#include "backward/fragment.cuh"
 #include "features/dropout.cuh"
 
 // Dropout for this lane's elements of S^T, whose rows are keys. Keys (columns of S) come in pairs: the product with a

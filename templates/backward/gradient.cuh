@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/mma.cuh"
+#include "lib/types.cuh"
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/scores.cuh"
+#include "backward/fragment.cuh"
 
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}

@@ -1,5 +1,4 @@
 #pragma once
-#include "backward/fragment.cuh"
 #include "features/softcap.cuh"
 #include "lib/ptx.cuh"
 
@@ -26,17 +25,6 @@ __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float sc
             for (int e = 0; e < 4; e++)
                 s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
     }
-}
-
-using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
-
-__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
-{
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)

@@ -21,7 +21,7 @@ static float usual_lse(const fa2_problem *p)
 
 /* The inputs and buffers of a forward on the host. */
 typedef struct forward {
-    uint16_t *blocks[O]; /* Q, K, V */
+    void *blocks[O]; /* Q, K, V */
     void *feature_blocks[FA2I_OPERAND_COUNT];
     fa2i_features features;
     double scale, softcap;
@@ -78,7 +78,8 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
     bool got = f->q != NULL && f->k != NULL && f->v != NULL && f->scores != NULL && f->o != NULL;
     for (int i = Q; got && i <= V; i++) {
         f->inputs.period[i] = fa2i_case_period(c, i);
-        f->inputs.data[i] = f->blocks[i] = fa2i_alloc_array(f->inputs.period[i], sizeof *f->blocks[i]);
+        f->blocks[i] = fa2i_alloc_array(f->inputs.period[i], fa2i_case_extent(c, i).elem_bytes);
+        f->inputs.data[i] = f->blocks[i];
         got = f->blocks[i] != NULL;
     }
     if (!got)

@@ -15,6 +15,9 @@
  * what rounding may lose. dQ of a row that sees no key is exactly 0. dK and dV of a key that no row sees are exactly 0,
  * too.
  *
+ * With fp32 nothing is rounded. The plain implementation sums all products in fp32, one after the other.
+ * As in forward, 3 x the plain error and 2e-6 are allowed (reference.h).
+ *
  * Kernels cap scores with tanh.approx, whose error may be 2^-11 of the tanh t. Then each p may be off by a factor exp(c
  * t / 2^11), where c is the cap, and each derivative 1 - t^2 by t^2 / 2^10. The resulting errors of a gradient's terms
  * are added to its bound. Their signs are unrelated, so the bound gets four times the root of the sum of their squares.
@@ -61,10 +64,13 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
     const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key, capped);
     /* The LSE of a row that sees no key is -infinity. */
     const double p = isinf(lse) || isinf(term) ? 0 : exp(capped + term - lse);
-    float plain_tanh, plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
+    const double rounded_s =
+        dtype == FA2_FP32 ? (double)(fa2i_plain_dot(q, k, problem->head_dim) * (float)w->scale) : s;
+    float plain_tanh, plain_s = fa2i_plain_score(dtype, rounded_s, w->c->softcap, &plain_tanh);
     if (term != 0)
         plain_s = fa2i_rounded(dtype, plain_s + fa2i_rounded(dtype, (float)term));
-    const float plain_dp = fa2i_rounded(dtype, (float)dp);
+    const float plain_dp = dtype == FA2_FP32 ? (float)kept * fa2i_plain_dot(d_o, v, fa2i_head_dim_v(problem))
+                                             : fa2i_rounded(dtype, (float)dp);
     const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
     float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
     const double capped_ds = p * (dp - delta), plain_capped_ds = (double)plain_ds;
@@ -92,6 +98,16 @@ static void add(double *sum, double factor, const float *row, int count)
 {
     for (int i = 0; i < count; i++)
         sum[i] += factor * (double)row[i];
+}
+
+/* The same by the plain implementation, which sums fp32 elements in fp32. */
+static void add_plain(fa2_dtype dtype, double *sum, double factor, const float *row, int count)
+{
+    if (dtype != FA2_FP32)
+        add(sum, factor, row, count);
+    else
+        for (int i = 0; i < count; i++)
+            sum[i] = (double)((float)sum[i] + (float)factor * row[i]);
 }
 
 /* Skips terms without an error. */
@@ -170,7 +186,7 @@ static void query_row(fa2i_backward_part *p, size_t index)
         const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
         const fa2i_backward_weights x = fa2i_backward_weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
-        add(p->sums, x.plain_ds, k, head_dim);
+        add_plain(problem->dtype, p->sums, x.plain_ds, k, head_dim);
         add_square(p->squares, x.off_ds, k, head_dim);
     }
     note_row(p, DQ - INPUTS, exact, p->sums, p->squares);
@@ -209,8 +225,8 @@ static bool add_queries(fa2i_backward_part *p, int32_t head, int32_t key, double
         seen = true;
         add(dk, x.ds, q, head_dim);
         add(dv, x.p, d_o, columns);
-        add(of_head, x.plain_ds, q, head_dim);
-        add(of_head + head_dim, x.plain_p, d_o, columns);
+        add_plain(problem->dtype, of_head, x.plain_ds, q, head_dim);
+        add_plain(problem->dtype, of_head + head_dim, x.plain_p, d_o, columns);
         add_square(p->squares, x.off_ds, q, head_dim);
         add_square(p->squares + head_dim, x.off_p, d_o, columns);
     }
@@ -317,7 +333,8 @@ static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, siz
     }
     if (largest > 0)
         error = fmax(error, ldexp(1, ilogb(largest) - fa2i_significant_bits(dtype)));
-    return (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
+    return dtype == FA2_FP32 ? (fa2i_bound){.absolute = 3 * error + 2e-6}
+                             : (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
 }
 
 static fa2_status reserve_output(fa2i_wanted *o)

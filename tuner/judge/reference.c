@@ -53,14 +53,10 @@ float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_
 }
 
 /* Returns the score of a key, summed in fp32. */
-static double plain_dot(const part *p, int32_t key)
+static double plain_score_of(const part *p, int32_t key)
 {
     const int head_dim = p->request->problem.head_dim;
-    const float *k = p->k + (int64_t)key * head_dim;
-    float sum = 0;
-    for (int d = 0; d < head_dim; d++)
-        sum += p->q[d] * k[d];
-    return (double)(sum * (float)p->scale);
+    return (double)(fa2i_plain_dot(p->q, p->k + (int64_t)key * head_dim, head_dim) * (float)p->scale);
 }
 
 /* Computes O by the plain implementation and compares it with the exact o. p->scores are the scores of the keys, not
@@ -73,7 +69,7 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     float largest = (float)sink, capped;
     memset(acc, 0, (size_t)columns * sizeof *acc);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        const double score = problem->dtype == FA2_FP32 ? plain_dot(p, j) : p->scores[j];
+        const double score = problem->dtype == FA2_FP32 ? plain_score_of(p, j) : p->scores[j];
         p->plain[j] = fa2i_plain_score(problem->dtype, score, p->request->softcap, &capped);
         if (p->terms[j] != 0)
             p->plain[j] = fa2i_rounded(problem->dtype, p->plain[j] + fa2i_rounded(problem->dtype, (float)p->terms[j]));

@@ -32,6 +32,9 @@ void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, 
 /* Sums in fp64, where products of two numbers of fp32 or less are exact. count is a multiple of 8. */
 double fa2i_dot(const float *a, const float *b, int count);
 
+/* Sums in fp32, one product after the other. */
+float fa2i_plain_dot(const float *a, const float *b, int count);
+
 enum { FA2I_PARTS_MAX = 64 };
 
 /* Returns the number of parts for so many rows: one per thread, but at most row_count. Fewer if part_bytes for each

@@ -494,6 +494,8 @@ struct SequenceCoord {
 
 template <class Coord> __device__ __forceinline__ void clear_unused_keys(const Params &, const Coord &) {}
 
+template <int kBlock> __device__ __forceinline__ void clear_unused_queries(const Params &, int, int64, int64) {}
+
 // ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 //
 // Policy: SequenceCoord (batches.cuh, sequences.cuh).
@@ -555,90 +557,6 @@ private:
             return coord.batch;
     }
 };
-
-// ---- mma.sync: products of warps ------------------------------------------------------------------------------
-
-// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
-template <class E> struct Mma;
-
-template <> struct Mma<fp16> {
-    // a is 16x8, b is 8x8.
-    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-    {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a0), "r"(a1), "r"(b0));
-    }
-
-    // SM 7.5 multiplies the same fragments twice with half of the depth.
-    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-    {
-        if constexpr (kTuring) {
-            k8(c, a[0], a[1], b0);
-            k8(c, a[2], a[3], b1);
-        } else {
-            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-        }
-    }
-};
-
-template <> struct Mma<bf16> {
-    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-    {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-};
-
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    Mma<Elem>::k16(c, a, b0, b1);
-}
-
-// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
-// column-major.
-__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
-{
-    if constexpr (kTuring) {
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[0]), "=r"(c[1])
-            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[2]), "=r"(c[3])
-            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
-            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
-    }
-}
-
-// Packs two elements into one register; lo is in the lower half.
-__device__ __forceinline__ uint32 pack2(float lo, float hi)
-{
-    return Elem::pack(lo, hi);
-}
-
-// Returns both elements of a register.
-__device__ __forceinline__ float2 unpack2(uint32 x)
-{
-    return Elem::unpack(x);
-}
-
-// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
-__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
-{
-    a[0] = pack2(left[0], left[1]);
-    a[1] = pack2(left[2], left[3]);
-    a[2] = pack2(right[0], right[1]);
-    a[3] = pack2(right[2], right[3]);
-}
 
 // ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
@@ -829,17 +747,6 @@ __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float sc
     }
 }
 
-using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
-
-__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
-{
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
-}
-
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
 #pragma unroll
@@ -944,6 +851,196 @@ __device__ __forceinline__ uint32 blocks_before(const Params &p, const BlockCoor
         return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
     }
     return key_tile;
+}
+
+// ---- mma.sync: products of warps ------------------------------------------------------------------------------
+
+// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
+template <class E> struct Mma;
+
+template <> struct Mma<fp16> {
+    // a is 16x8, b is 8x8.
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    // SM 7.5 multiplies the same fragments twice with half of the depth.
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        if constexpr (kTuring) {
+            k8(c, a[0], a[1], b0);
+            k8(c, a[2], a[3], b1);
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+    }
+};
+
+template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    Mma<Elem>::k16(c, a, b0, b1);
+}
+
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
+}
+
+// Packs two elements into one register; lo is in the lower half.
+__device__ __forceinline__ uint32 pack2(float lo, float hi)
+{
+    return Elem::pack(lo, hi);
+}
+
+// Returns both elements of a register.
+__device__ __forceinline__ float2 unpack2(uint32 x)
+{
+    return Elem::unpack(x);
+}
+
+// ---- the product of eight elements of O and dO, of 16 bits ----------------------------------------------------------
+//
+// Policy; the other one is fp32/dot.cuh.
+
+__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
+{
+    float sum = 0.0f;
+    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
+        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
+    }
+    return sum;
+}
+
+// The same of eight elements of two rows, from element 8 * chunk on.
+__device__ __forceinline__ float dot_8(const char *a, const char *b, int chunk)
+{
+    return dot_8(__ldg(reinterpret_cast<const uint4 *>(a) + chunk), __ldg(reinterpret_cast<const uint4 *>(b) + chunk));
+}
+
+// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
+//
+// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
+// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
+// else [4][lane].
+//
+// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
+// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
+// in the same order.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kAddFour = true;
+#else
+constexpr bool kAddFour = false;
+#endif
+constexpr int kDqFragment = 128;
+constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
+constexpr int kDqTile = kBr * kDqWidth;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
+
+constexpr bool kDqDirect = false;  // sums are in the workspace
+
+template <int kBlockThreads, int kBlockRows, int kLanes>
+__device__ __forceinline__ void clear_dq(const Params &, int64, int, int, int64, int64, int64)
+{
+}
+
+using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
+
+// Rows of the sums over all heads.
+__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
+{
+    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
+}
+
+// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
+template <class Coord>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
+                                          int col_warp)
+{
+    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
+    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
+}
+
+__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
+{
+    if constexpr (kAddFour) {
+        add_global_16(fragment + lane * 4, dq);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            add_global_4(fragment + e * 32 + lane, dq[e]);
+    }
+}
+
+// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
+__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
+{
+#pragma unroll
+    for (int n = 0; n < 2 * kDqPairs; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = lane / 4 + e / 2 * 8;
+            if (row < rows)
+                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+        }
+}
+
+// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
+// sequence's end.
+__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
+{
+#pragma unroll
+    for (int m = 0; m < kDqPartTiles; m++) {
+        if (kVarlen && rows - m * 16 < 16) {
+            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
+            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
+            continue;
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * kDqPairs; n++) {
+            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
+            if constexpr (kAddFour) {
+                add_global_16(fragment + lane * 4, dq[m][n]);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
+            }
+        }
+    }
 }
 
 // The empty policy: blocks add to dQ in any order.
@@ -1069,6 +1166,26 @@ __device__ __forceinline__ uint32 *key_ticket(const Params &)
     return nullptr;
 }
 
+// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
+__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack2(left[0], left[1]);
+    a[1] = pack2(left[2], left[3]);
+    a[2] = pack2(right[0], right[1]);
+    a[3] = pack2(right[2], right[3]);
+}
+
+using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
+
+__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
+}
+
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}
 
@@ -1099,92 +1216,6 @@ struct Terms {
 };
 
 template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}
-
-// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
-//
-// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
-// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
-// else [4][lane].
-//
-// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
-// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
-// in the same order.
-#if __CUDA_ARCH__ >= 900
-constexpr bool kAddFour = true;
-#else
-constexpr bool kAddFour = false;
-#endif
-constexpr int kDqFragment = 128;
-constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
-constexpr int kDqTile = kBr * kDqWidth;
-constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
-
-using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
-
-// Rows of the sums over all heads.
-__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
-{
-    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
-}
-
-// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
-template <class Coord>
-__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
-                                          int col_warp)
-{
-    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
-    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
-}
-
-__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
-{
-    if constexpr (kAddFour) {
-        add_global_16(fragment + lane * 4, dq);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            add_global_4(fragment + e * 32 + lane, dq[e]);
-    }
-}
-
-// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
-__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
-{
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8;
-            if (row < rows)
-                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
-        }
-}
-
-// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
-// sequence's end.
-__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
-{
-#pragma unroll
-    for (int m = 0; m < kDqPartTiles; m++) {
-        if (kVarlen && rows - m * 16 < 16) {
-            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
-            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
-            continue;
-        }
-#pragma unroll
-        for (int n = 0; n < 2 * kDqPairs; n++) {
-            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
-            if constexpr (kAddFour) {
-                add_global_16(fragment + lane * 4, dq[m][n]);
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
-            }
-        }
-    }
-}
 
 // The empty policy: blocks of other keys add to dQ, too.
 __device__ __forceinline__ void clear_sums(const Params &, unsigned) {}
@@ -1433,18 +1464,6 @@ __device__ __forceinline__ uint4 no_rows(bool lse)
     return {x, x, x, x};
 }
 
-__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
-{
-    float sum = 0.0f;
-    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
-        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
-    }
-    return sum;
-}
-
 // kRowLanes neighbouring lanes share a row, 8 elements each.
 constexpr int kRowChunks = kHeadDimV / 8;
 constexpr int kRowLanes = kRowChunks > 16  ? 32
@@ -1463,8 +1482,7 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
         const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * kElemBytes;
         const char *d_o =
             p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * kElemBytes;
-        delta =
-            dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
+        delta = dot_8(o, d_o, lane);
     }
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
@@ -2352,11 +2370,15 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void pr
         clear_parts<kBlockThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
+    clear_dq<kBlockThreads, kBlockRows, kRowLanes>(p, batch_head, row, threadIdx.x % kRowLanes,
+                                                   int64(blockIdx.x) * kBlockRows, rows, all_rows);
     if constexpr (kDqInOrder) {
         const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
     }
+    if constexpr (kDqDirect)
+        return;
     // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
     constexpr int kQuarters = kRowSums * kBlockRows;

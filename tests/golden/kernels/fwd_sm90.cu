@@ -1423,7 +1423,7 @@ template <class Row> __device__ __forceinline__ float sink_of(const Params &p, c
         return p.features.sinks[coord.query_head(p, 0)];
 }
 
-// How a row of a partial result ends: the factor of O, and LSE.
+// How a row ends: the factor of O, and LSE.
 struct RowEnd {
     float inverse, lse;
 

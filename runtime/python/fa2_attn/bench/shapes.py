@@ -61,9 +61,8 @@ class Shape:
         return flop / us / 1e6
 
     def passes(self, wanted: List[str]) -> List[str]:
-        """Returns the wanted passes that make sense. A single query is a decoding step, which needs no gradient, and
-        fp32 has none."""
-        return [name for name in wanted if name == "forward" or self.seq_q > 1 and self.dtype != "fp32"]
+        """Returns the wanted passes that make sense. A single query is a decoding step, which needs no gradient."""
+        return [name for name in wanted if name == "forward" or self.seq_q > 1]
 
     def kv_bytes(self) -> int:
         return 2 * (4 if self.dtype == "fp32" else 2) * self.batch * self.heads_kv * self.seq_k * self.head_dim
