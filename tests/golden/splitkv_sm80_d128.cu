@@ -126,7 +126,6 @@ using Elem = fp16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
 constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
 constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
@@ -141,27 +140,30 @@ constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 // Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kSoftcap = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kAlibi = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kSinks = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kDropout = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kSeqused = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kVarlen = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kPaged = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kLeftpad = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kCacheRows = false;
-#line 32 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
 constexpr bool kAppend = false;
-#line 34 "templates/features/config.cu.in"
+#line 31 "templates/features/config.cu.in"
+constexpr bool kCarry = false;
+#line 33 "templates/features/config.cu.in"
+constexpr bool kMerges = kPartialKind > 1 || kCarry;  // with O in memory, or with a result that is carried on
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
@@ -217,7 +219,8 @@ struct PageSteps {
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *sinks = nullptr, *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;

@@ -48,8 +48,8 @@ class _Lse:
 
 
 class _Result:
-    """O in float32 and LSE, into which calls are merged. A row's last call writes it into the output, in the caller's
-    type, if it may; finish() writes the other rows."""
+    """O in float32 and LSE, into which calls are merged. A row's last call writes it in the caller's type, if it may;
+    finish() writes the other rows."""
 
     def __init__(self, q: Tensor, v: Tensor, call: Call) -> None:
         self._q, self._call = q, call
@@ -76,27 +76,35 @@ class _Result:
         settings = {**meeting.settings, **call.settings, **call.dropout(meeting.number),
                     "sinks": call.sinks if meeting.own else None}
         inputs = [take(self._q, dim, which), *(take(tensor, dim, meeting.keys) for tensor in (k, v))]
-        is_first = isinstance(which, slice) and not self._begun.meets(which) and meeting.lowered is None
-        if is_first and meeting.last:
-            _, lse = _native.launch(*inputs, out=take(self._out, dim, which), return_lse=True, **settings)
-            self._lse.lse(which).copy_(lse)
-        elif is_first:
-            _native.attention_partial(*inputs, out=take(self._sums(), dim, which), lse=self._lse.lse(which), **settings)
+        may_end = meeting.last and meeting.lowered is None and self._out.dtype != torch.float32
+        if isinstance(which, slice) and not self._begun.meets(which) and meeting.lowered is None:
+            self._write(inputs, which, may_end, settings)
         else:
             self._begin(which)
-            self._merge(inputs, meeting, settings)
+            self._merge(inputs, meeting, may_end, settings)
         if isinstance(which, slice):
             self._begun.add(which)
-            if is_first and meeting.last:
+            if may_end:
                 self._done.add(which)
 
-    def _merge(self, inputs: List[Tensor], meeting: Meeting, settings: Dict[str, Any]) -> None:
+    def _write(self, inputs: List[Tensor], which: slice, ends: bool, settings: Dict[str, Any]) -> None:
+        dim, lse = self._call.dim, self._lse.lse(which)
+        if ends:
+            _, made = _native.launch(*inputs, out=take(self._out, dim, which), return_lse=True, **settings)
+            lse.copy_(made)
+        else:
+            _native.attention_partial(*inputs, out=take(self._sums(), dim, which), lse=lse, **settings)
+
+    def _merge(self, inputs: List[Tensor], meeting: Meeting, ends: bool, settings: Dict[str, Any]) -> None:
         dim, which = self._call.dim, meeting.queries
-        out, lse = take(self._sums(), dim, which), self._lse.lse(which)
+        sums, lse = take(self._sums(), dim, which), self._lse.lse(which)
+        if ends:
+            _native.attention_partial(*inputs, out=take(self._out, dim, which), lse=lse, carried=sums, **settings)
+            return
         merged = lse if meeting.lowered is None else lse + meeting.lowered
         before = merged.clone() if meeting.lowered is not None else merged
-        _native.attention_partial(*inputs, out=out, lse=merged, partial="merge", **settings)
-        put(self._sums(), dim, which, out)
+        _native.attention_partial(*inputs, out=sums, lse=merged, partial="merge", **settings)
+        put(self._sums(), dim, which, sums)
         if meeting.lowered is not None:
             # The difference is exact where it counts: a row that is lowered by much gets nothing from these keys.
             lse.copy_(torch.where(lse == -torch.inf, merged - meeting.lowered, lse + (merged - before)))

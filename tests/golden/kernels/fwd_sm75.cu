@@ -125,7 +125,6 @@ using Elem = fp16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
 constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
 constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
@@ -150,6 +149,8 @@ constexpr bool kPaged = false;
 constexpr bool kLeftpad = false;
 constexpr bool kCacheRows = false;
 constexpr bool kAppend = false;
+constexpr bool kCarry = false;
+constexpr bool kMerges = kPartialKind > 1 || kCarry;  // with O in memory, or with a result that is carried on
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
@@ -203,7 +204,8 @@ struct PageSteps {
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *sinks = nullptr, *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;
@@ -1057,161 +1059,6 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
-//
-// Two results of one row over disjoint keys, each normalised, are merged as
-//
-//     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
-//
-// A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
-
-// The weights of one row: of the result of this launch, and of the one in memory.
-struct Merge {
-    float own, old, lse;
-
-    __device__ __forceinline__ Merge(float own_lse, float old_lse) : own(1.0f), old(0.0f), lse(own_lse)
-    {
-        if constexpr (kMerges) {
-            const float most = fmaxf(own_lse, old_lse);
-            if (old_lse == minus_infinity())
-                return;
-            own = expf(own_lse - most);
-            old = expf(old_lse - most);
-            const float sum = own + old;
-            lse = most + logf(sum);
-            own /= sum;
-            old /= sum;
-        }
-    }
-
-    // Writes columns of O, normalised: fp32, merged if the kernel merges.
-    __device__ __forceinline__ void put(char *to, float2 x) const
-    {
-        float2 *const at = reinterpret_cast<float2 *>(to);
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
-            x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
-        *at = x;
-    }
-
-    // The same for four columns.
-    __device__ __forceinline__ void put(char *to, float4 x) const
-    {
-        float4 *const at = reinterpret_cast<float4 *>(to);
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
-            x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
-        *at = x;
-    }
-};
-
-// ---- column parts: warps that share rows -------------------------------------------------------------------------
-//
-// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
-// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
-// the same result. Softmax, masks and features work as in a warp that has its rows alone.
-//
-// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
-
-__device__ __forceinline__ int own_part()
-{
-    if constexpr (kParts == 1)
-        return 0;
-    else if constexpr (kWgmma)
-        return threadIdx.x / 128;
-    else
-        return threadIdx.x / 32 % kParts;
-}
-
-// The chunk of a row of O that column tile n of this warp is.
-__device__ __forceinline__ int own_chunk(int n)
-{
-    if constexpr (kParts == 1)
-        return n;
-    else if constexpr (kWgmma)
-        return own_part() * kOutTiles + n;
-    else
-        return (n / 2 * kParts + own_part()) * 2 + n % 2;
-}
-
-// ---- epilogue of O in fp32: it is written from registers, with LSE -------------------------------------------------
-
-template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
-{
-    if constexpr (kWgmma)
-        return row.sink;
-    else
-        return p.features.sinks[coord.query_head(p, 0)];
-}
-
-// How a row of a partial result ends: the factor of O, and LSE.
-struct RowEnd {
-    float inverse, lse;
-
-    __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
-    {
-        const float sum = quad_sum(row.sum[m][h]);
-        if constexpr (kSinks) {
-            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
-            inverse = end.inverse;
-            lse = end.lse;
-        } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(row.max[m][h], sum, p.scale);
-        }
-        inverse *= kept_scale(p);
-    }
-};
-
-// Reads the LSE in memory of this lane's rows, before a warp with the same rows overwrites it. One lane of a quad reads
-// for all: it is the one that writes.
-__device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
-                                         int first_row, int lane)
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int block_row = first_row + m * 16 + h * 8;
-            const bool reads = lane % 4 == 0 && block_row < coord.rows;
-            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
-            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
-        }
-    if constexpr (kParts > 1)
-        __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
-}
-
-// Writes O in fp32 and LSE, from registers: the four lanes of a quad fill a sector.
-__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
-                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                                   int warp_row, int lane)
-{
-    const int first_row = coord.first_row + warp_row + lane / 4;
-    float old[kRowTiles][2];
-    if constexpr (kMerges)
-        read_old(old, p, coord, first_row, lane);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const RowEnd end(p, coord, row, m, h);
-            const int block_row = first_row + m * 16 + h * 8;
-            if (block_row >= coord.rows)
-                continue;
-            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + lane % 4 * 8;
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-                if (own_chunk(n) < kHeadDimV / 8)
-                    merge.put(to + own_chunk(n) * 32,
-                              float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
-            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
-                p.lse[coord.index(p, block_row)] = merge.lse;
-        }
-}
-
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
 // Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
@@ -1287,6 +1134,179 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
     return Elem::unpack(x);
 }
 
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
+//
+// Two results of one row over disjoint keys, each normalised, are merged as
+//
+//     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
+//
+// A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// The weights of one row: of the result of this launch, and of the one in memory.
+struct Merge {
+    float own, old, lse;
+
+    __device__ __forceinline__ Merge(float own_lse, float old_lse) : own(1.0f), old(0.0f), lse(own_lse)
+    {
+        if constexpr (kMerges) {
+            const float most = fmaxf(own_lse, old_lse);
+            if (old_lse == minus_infinity())
+                return;
+            own = expf(own_lse - most);
+            old = expf(old_lse - most);
+            const float sum = own + old;
+            lse = most + logf(sum);
+            own /= sum;
+            old /= sum;
+        }
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
+    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
+    {
+        if constexpr (kMerges) {
+            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
+            x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
+        }
+        if constexpr (kCarry)
+            *reinterpret_cast<uint32 *>(to) = pack2(x.x, x.y);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
+    }
+
+    // The same for four columns.
+    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
+    {
+        if constexpr (kMerges) {
+            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
+            x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
+        }
+        if constexpr (kCarry)
+            *reinterpret_cast<uint2 *>(to) = uint2{pack2(x.x, x.y), pack2(x.z, x.w)};
+        else
+            *reinterpret_cast<float4 *>(to) = x;
+    }
+};
+
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
+//
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
+
+__device__ __forceinline__ int own_part()
+{
+    if constexpr (kParts == 1)
+        return 0;
+    else if constexpr (kWgmma)
+        return threadIdx.x / 128;
+    else
+        return threadIdx.x / 32 % kParts;
+}
+
+// The chunk of a row of O that column tile n of this warp is.
+__device__ __forceinline__ int own_chunk(int n)
+{
+    if constexpr (kParts == 1)
+        return n;
+    else if constexpr (kWgmma)
+        return own_part() * kOutTiles + n;
+    else
+        return (n / 2 * kParts + own_part()) * 2 + n % 2;
+}
+
+// ---- epilogue of O that is fp32 or merged: it is written from registers, with LSE ----------------------------------
+
+template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
+{
+    if constexpr (kWgmma)
+        return row.sink;
+    else
+        return p.features.sinks[coord.query_head(p, 0)];
+}
+
+// How a row of a partial result ends: the factor of O, and LSE.
+struct RowEnd {
+    float inverse, lse;
+
+    __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
+    {
+        const float sum = quad_sum(row.sum[m][h]);
+        if constexpr (kSinks) {
+            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+            inverse = end.inverse;
+            lse = end.lse;
+        } else {
+            inverse = row_inverse(sum);
+            lse = row_lse(row.max[m][h], sum, p.scale);
+        }
+        inverse *= kept_scale(p);
+    }
+};
+
+// Reads the LSE in memory of this lane's rows, before a warp with the same rows overwrites it. One lane of a quad reads
+// for all: it is the one that writes.
+__device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
+                                         int first_row, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int block_row = first_row + m * 16 + h * 8;
+            const bool reads = lane % 4 == 0 && block_row < coord.rows;
+            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
+            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
+        }
+    if constexpr (kParts > 1)
+        __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
+}
+
+// Writes O and LSE from registers. In fp32 the four lanes of a quad fill a sector.
+__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
+                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                                   int warp_row, int lane)
+{
+    const int first_row = coord.first_row + warp_row + lane / 4;
+    float old[kRowTiles][2];
+    if constexpr (kMerges)
+        read_old(old, p, coord, first_row, lane);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const RowEnd end(p, coord, row, m, h);
+            const int block_row = first_row + m * 16 + h * 8;
+            if (block_row >= coord.rows)
+                continue;
+            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
+            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
+            const char *const from =
+                old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
+#pragma unroll
+            for (int n = 0; n < kOutTiles; n++)
+                if (own_chunk(n) < kHeadDimV / 8)
+                    merge.put(to + own_chunk(n) * kChunkBytes + lane % 4 * 2 * kOutBytes,
+                              from + own_chunk(n) * 32 + lane % 4 * 8,
+                              float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
+            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
+                p.lse[coord.index(p, block_row)] = merge.lse;
+        }
+}
+
 // ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
 //
 // Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
@@ -1334,7 +1354,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
-    if constexpr (kPartial) {
+    if constexpr (kPartial || kCarry) {
         write_partial_rows(p, coord, o, row, warp_row, lane);
         return;
     }

@@ -127,7 +127,6 @@ using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
 constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
 constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
@@ -152,6 +151,8 @@ constexpr bool kPaged = true;
 constexpr bool kLeftpad = false;
 constexpr bool kCacheRows = false;
 constexpr bool kAppend = false;
+constexpr bool kCarry = false;
+constexpr bool kMerges = kPartialKind > 1 || kCarry;  // with O in memory, or with a result that is carried on
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
@@ -281,6 +282,9 @@ FA2I_PARAM(INT64, dbias_key)
 /* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
+/* carry: O over other keys, fp32, [B, Sq, Hq, Dv] */
+FA2I_PARAM(FLOATS, carried)
+FA2I_PARAM(STRIDES, carried_stride)
 /* kv in 8 bits: [batches, rows, Hkv] of K, and of V. Kernels without it lack these members, which therefore stay the
  * last ones: new members go before them. */
 FA2I_KV_PARAM(FLOATS, k_scale)
@@ -926,10 +930,10 @@ __device__ __forceinline__ bool find_share(Coord &coord, const Params &p, const 
     return true;
 }
 
-// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges leaves it alone.
+// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges in place leaves it alone.
 __device__ __forceinline__ void clear_chunk(const Params &p, int head, int row, int chunk)
 {
-    if constexpr (kMerges)
+    if constexpr (kMerges && !kCarry)
         return;
     char *const to = p.o + (head * p.o_stride.head + row * p.o_stride.seq) * kOutBytes + chunk * kChunkBytes;
     *reinterpret_cast<uint4 *>(to) = uint4{};
@@ -1834,85 +1838,6 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
-//
-// Two results of one row over disjoint keys, each normalised, are merged as
-//
-//     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
-//
-// A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
-
-// The weights of one row: of the result of this launch, and of the one in memory.
-struct Merge {
-    float own, old, lse;
-
-    __device__ __forceinline__ Merge(float own_lse, float old_lse) : own(1.0f), old(0.0f), lse(own_lse)
-    {
-        if constexpr (kMerges) {
-            const float most = fmaxf(own_lse, old_lse);
-            if (old_lse == minus_infinity())
-                return;
-            own = expf(own_lse - most);
-            old = expf(old_lse - most);
-            const float sum = own + old;
-            lse = most + logf(sum);
-            own /= sum;
-            old /= sum;
-        }
-    }
-
-    // Writes columns of O, normalised: fp32, merged if the kernel merges.
-    __device__ __forceinline__ void put(char *to, float2 x) const
-    {
-        float2 *const at = reinterpret_cast<float2 *>(to);
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
-            x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
-        *at = x;
-    }
-
-    // The same for four columns.
-    __device__ __forceinline__ void put(char *to, float4 x) const
-    {
-        float4 *const at = reinterpret_cast<float4 *>(to);
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
-            x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
-        *at = x;
-    }
-};
-
-// ---- column parts: warps that share rows -------------------------------------------------------------------------
-//
-// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
-// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
-// the same result. Softmax, masks and features work as in a warp that has its rows alone.
-//
-// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
-
-__device__ __forceinline__ int own_part()
-{
-    if constexpr (kParts == 1)
-        return 0;
-    else if constexpr (kWgmma)
-        return threadIdx.x / 128;
-    else
-        return threadIdx.x / 32 % kParts;
-}
-
-// The chunk of a row of O that column tile n of this warp is.
-__device__ __forceinline__ int own_chunk(int n)
-{
-    if constexpr (kParts == 1)
-        return n;
-    else if constexpr (kWgmma)
-        return own_part() * kOutTiles + n;
-    else
-        return (n / 2 * kParts + own_part()) * 2 + n % 2;
-}
-
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
 // Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
@@ -1986,6 +1911,100 @@ __device__ __forceinline__ uint32 pack2(float lo, float hi)
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
     return Elem::unpack(x);
+}
+
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
+//
+// Two results of one row over disjoint keys, each normalised, are merged as
+//
+//     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
+//
+// A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// The weights of one row: of the result of this launch, and of the one in memory.
+struct Merge {
+    float own, old, lse;
+
+    __device__ __forceinline__ Merge(float own_lse, float old_lse) : own(1.0f), old(0.0f), lse(own_lse)
+    {
+        if constexpr (kMerges) {
+            const float most = fmaxf(own_lse, old_lse);
+            if (old_lse == minus_infinity())
+                return;
+            own = expf(own_lse - most);
+            old = expf(old_lse - most);
+            const float sum = own + old;
+            lse = most + logf(sum);
+            own /= sum;
+            old /= sum;
+        }
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
+    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
+    {
+        if constexpr (kMerges) {
+            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
+            x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
+        }
+        if constexpr (kCarry)
+            *reinterpret_cast<uint32 *>(to) = pack2(x.x, x.y);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
+    }
+
+    // The same for four columns.
+    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
+    {
+        if constexpr (kMerges) {
+            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
+            x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
+        }
+        if constexpr (kCarry)
+            *reinterpret_cast<uint2 *>(to) = uint2{pack2(x.x, x.y), pack2(x.z, x.w)};
+        else
+            *reinterpret_cast<float4 *>(to) = x;
+    }
+};
+
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
+//
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
+
+__device__ __forceinline__ int own_part()
+{
+    if constexpr (kParts == 1)
+        return 0;
+    else if constexpr (kWgmma)
+        return threadIdx.x / 128;
+    else
+        return threadIdx.x / 32 % kParts;
+}
+
+// The chunk of a row of O that column tile n of this warp is.
+__device__ __forceinline__ int own_chunk(int n)
+{
+    if constexpr (kParts == 1)
+        return n;
+    else if constexpr (kWgmma)
+        return own_part() * kOutTiles + n;
+    else
+        return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
 // ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
@@ -2104,9 +2123,11 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
         lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
     else if constexpr (kMerges)
         lse = merged.lse(p.scale);
-    char *out = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + column * kOutBytes;
+    char *const row = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes, *const out = row + column * kOutBytes;
     if constexpr (kMerges) {
-        Merge(lse, load_shared_4(old)).put(out, merged.o);
+        const char *const from =
+            old_row(p, row, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
+        Merge(lse, load_shared_4(old)).put(out, from + column * 4, merged.o);
         return;
     }
     if constexpr (kPartial)
@@ -2921,12 +2942,12 @@ struct RowParts {
     }
 };
 
-// Writes this lane's columns of O, if it has any, in fp32. Returns LSE to be written.
-__device__ __forceinline__ float put_partial(char *to, int own_splits, const float4 &x, float inverse,
+// Writes this lane's columns of O, if it has any. from: those before. Returns LSE to be written.
+__device__ __forceinline__ float put_partial(char *to, const char *from, int own_splits, const float4 &x, float inverse,
                                              const Merge &merge)
 {
     if (own_splits > 0)
-        merge.put(to, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+        merge.put(to, from, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
     return merge.lse;
 }
 
@@ -2951,17 +2972,21 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
     await_step_before();
     if (row >= rows)
         return;
-    char *o;
     if constexpr (kVarlen) {
         batch = sequence_of_row(p, packed);
         const auto sequence = sequence_of(p, batch);
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
-        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * kOutBytes;
-    } else {
-        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * kOutBytes;
     }
+    auto offset = [&](const Strides &stride) {
+        if constexpr (kVarlen)
+            return head * stride.head + packed * stride.seq;
+        else
+            return batch * stride.batch + head * stride.head + query * stride.seq;
+    };
+    char *const o = p.o + offset(p.o_stride) * kOutBytes;
+    const char *const old_o = old_row(p, o, offset);
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
         return;  // its only block has written it
@@ -3021,8 +3046,8 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
             inverse = end.inverse;
             lse = end.lse;
         }
-        if constexpr (kPartial)
-            lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
+        if constexpr (kPartial || kCarry)
+            lse = put_partial(o + column * kOutBytes, old_o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
         else if (own_splits > 0)
             *reinterpret_cast<uint2 *>(o + column * kElemBytes) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
