@@ -52,6 +52,15 @@ struct RowParts {
     }
 };
 
+// Returns the first element of a row. row: among all packed rows, or of its batch.
+__device__ __forceinline__ int64 offset_of(const Strides &stride, int batch, int head, int row)
+{
+    if constexpr (kVarlen)
+        return head * stride.head + row * stride.seq;
+    else
+        return batch * stride.batch + head * stride.head + row * stride.seq;
+}
+
 // Writes this lane's columns of O, if it has any. from: those before. Returns LSE to be written.
 __device__ __forceinline__ float put_partial(char *to, const char *from, int own_splits, const float4 &x, float inverse,
                                              const Merge &merge)
@@ -89,12 +98,7 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
     }
-    auto offset = [&](const Strides &stride) {
-        if constexpr (kVarlen)
-            return head * stride.head + packed * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + query * stride.seq;
-    };
+    auto offset = [&](const Strides &stride) { return offset_of(stride, batch, head, kVarlen ? packed : query); };
     char *const o = p.o + offset(p.o_stride) * kOutBytes;
     const char *const old_o = old_row(p, o, offset);
     const RowParts row_parts(p, row, rows, batch, head, query);

@@ -1,6 +1,5 @@
 #pragma once
 #include "forward/softmax.cuh"
-#include "lib/mma.cuh"
 
 // ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
 // (kCarry) -----------------------------------------------------------------------------------------------------------
@@ -19,6 +18,17 @@ __device__ __forceinline__ const char *old_row(const AnyParams &p, const char *t
         return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
     else
         return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
 }
 
 // The weights of one row: of the result of this launch, and of the one in memory.
@@ -48,7 +58,7 @@ struct Merge {
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
         }
         if constexpr (kCarry)
-            *reinterpret_cast<uint32 *>(to) = pack2(x.x, x.y);
+            put_16_bits<Elem>(to, x);
         else
             *reinterpret_cast<float2 *>(to) = x;
     }
@@ -61,7 +71,7 @@ struct Merge {
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
         }
         if constexpr (kCarry)
-            *reinterpret_cast<uint2 *>(to) = uint2{pack2(x.x, x.y), pack2(x.z, x.w)};
+            put_16_bits<Elem>(to, x);
         else
             *reinterpret_cast<float4 *>(to) = x;
     }

@@ -132,6 +132,7 @@ constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS false  // members of carry
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -140,29 +141,29 @@ constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 // Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kSoftcap = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kAlibi = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kSinks = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kDropout = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kSeqused = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kVarlen = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kPaged = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kLeftpad = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kCacheRows = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kAppend = false;
-#line 31 "templates/features/config.cu.in"
+#line 32 "templates/features/config.cu.in"
 constexpr bool kCarry = false;
-#line 33 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kMerges = kPartialKind > 1 || kCarry;  // with O in memory, or with a result that is carried on
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
@@ -209,10 +210,15 @@ struct PageSteps {
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
 #endif
 #line 3 "templates/features/no_feature_params.cuh"
 #define FA2_FEATURES false

@@ -131,6 +131,7 @@ constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS false  // members of carry
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -195,10 +196,15 @@ struct PageSteps {
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES false
 

@@ -131,6 +131,7 @@ constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS false  // members of carry
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -195,10 +196,15 @@ struct PageSteps {
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES false
 
@@ -1059,81 +1065,6 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// ---- mma.sync: products of warps ------------------------------------------------------------------------------
-
-// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
-template <class E> struct Mma;
-
-template <> struct Mma<fp16> {
-    // a is 16x8, b is 8x8.
-    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-    {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a0), "r"(a1), "r"(b0));
-    }
-
-    // SM 7.5 multiplies the same fragments twice with half of the depth.
-    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-    {
-        if constexpr (kTuring) {
-            k8(c, a[0], a[1], b0);
-            k8(c, a[2], a[3], b1);
-        } else {
-            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-        }
-    }
-};
-
-template <> struct Mma<bf16> {
-    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-    {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-};
-
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    Mma<Elem>::k16(c, a, b0, b1);
-}
-
-// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
-// column-major.
-__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
-{
-    if constexpr (kTuring) {
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[0]), "=r"(c[1])
-            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[2]), "=r"(c[3])
-            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
-            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
-    }
-}
-
-// Packs two elements into one register; lo is in the lower half.
-__device__ __forceinline__ uint32 pack2(float lo, float hi)
-{
-    return Elem::pack(lo, hi);
-}
-
-// Returns both elements of a register.
-__device__ __forceinline__ float2 unpack2(uint32 x)
-{
-    return Elem::unpack(x);
-}
-
 // ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
 // (kCarry) -----------------------------------------------------------------------------------------------------------
 //
@@ -1151,6 +1082,17 @@ __device__ __forceinline__ const char *old_row(const AnyParams &p, const char *t
         return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
     else
         return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
 }
 
 // The weights of one row: of the result of this launch, and of the one in memory.
@@ -1180,7 +1122,7 @@ struct Merge {
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
         }
         if constexpr (kCarry)
-            *reinterpret_cast<uint32 *>(to) = pack2(x.x, x.y);
+            put_16_bits<Elem>(to, x);
         else
             *reinterpret_cast<float2 *>(to) = x;
     }
@@ -1193,7 +1135,7 @@ struct Merge {
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
         }
         if constexpr (kCarry)
-            *reinterpret_cast<uint2 *>(to) = uint2{pack2(x.x, x.y), pack2(x.z, x.w)};
+            put_16_bits<Elem>(to, x);
         else
             *reinterpret_cast<float4 *>(to) = x;
     }
@@ -1305,6 +1247,81 @@ __device__ __forceinline__ void write_partial_rows(const Params &p, const BlockC
             if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
                 p.lse[coord.index(p, block_row)] = merge.lse;
         }
+}
+
+// ---- mma.sync: products of warps ------------------------------------------------------------------------------
+
+// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
+template <class E> struct Mma;
+
+template <> struct Mma<fp16> {
+    // a is 16x8, b is 8x8.
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    // SM 7.5 multiplies the same fragments twice with half of the depth.
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        if constexpr (kTuring) {
+            k8(c, a[0], a[1], b0);
+            k8(c, a[2], a[3], b1);
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+    }
+};
+
+template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    Mma<Elem>::k16(c, a, b0, b1);
+}
+
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
+}
+
+// Packs two elements into one register; lo is in the lower half.
+__device__ __forceinline__ uint32 pack2(float lo, float hi)
+{
+    return Elem::pack(lo, hi);
+}
+
+// Returns both elements of a register.
+__device__ __forceinline__ float2 unpack2(uint32 x)
+{
+    return Elem::unpack(x);
 }
 
 // ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------

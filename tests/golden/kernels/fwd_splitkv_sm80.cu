@@ -133,6 +133,7 @@ constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS true  // members of softcap and window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS false  // members of carry
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -197,10 +198,15 @@ struct PageSteps {
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES true
 
@@ -282,15 +288,15 @@ FA2I_PARAM(INT64, dbias_key)
 /* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
-/* carry: O over other keys, fp32, [B, Sq, Hq, Dv] */
-FA2I_PARAM(FLOATS, carried)
-FA2I_PARAM(STRIDES, carried_stride)
 /* kv in 8 bits: [batches, rows, Hkv] of K, and of V. Kernels without it lack these members, which therefore stay the
- * last ones: new members go before them. */
+ * last ones but for those of carry: new members go before them. */
 FA2I_KV_PARAM(FLOATS, k_scale)
 FA2I_KV_PARAM(STRIDES, k_scale_stride)
 FA2I_KV_PARAM(FLOATS, v_scale)
 FA2I_KV_PARAM(STRIDES, v_scale_stride)
+/* carry: O over other keys, fp32, [B, Sq, Hq, Dv]. Kernels without it lack these members. */
+FA2I_CARRY_PARAM(FLOATS, carried)
+FA2I_CARRY_PARAM(STRIDES, carried_stride)
 };
 
 // One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
@@ -1838,6 +1844,111 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
+//
+// Two results of one row over disjoint keys, each normalised, are merged as
+//
+//     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
+//
+// A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
+}
+
+// The weights of one row: of the result of this launch, and of the one in memory.
+struct Merge {
+    float own, old, lse;
+
+    __device__ __forceinline__ Merge(float own_lse, float old_lse) : own(1.0f), old(0.0f), lse(own_lse)
+    {
+        if constexpr (kMerges) {
+            const float most = fmaxf(own_lse, old_lse);
+            if (old_lse == minus_infinity())
+                return;
+            own = expf(own_lse - most);
+            old = expf(old_lse - most);
+            const float sum = own + old;
+            lse = most + logf(sum);
+            own /= sum;
+            old /= sum;
+        }
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
+    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
+    {
+        if constexpr (kMerges) {
+            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
+            x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
+        }
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
+    }
+
+    // The same for four columns.
+    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
+    {
+        if constexpr (kMerges) {
+            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
+            x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
+        }
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float4 *>(to) = x;
+    }
+};
+
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
+//
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
+
+__device__ __forceinline__ int own_part()
+{
+    if constexpr (kParts == 1)
+        return 0;
+    else if constexpr (kWgmma)
+        return threadIdx.x / 128;
+    else
+        return threadIdx.x / 32 % kParts;
+}
+
+// The chunk of a row of O that column tile n of this warp is.
+__device__ __forceinline__ int own_chunk(int n)
+{
+    if constexpr (kParts == 1)
+        return n;
+    else if constexpr (kWgmma)
+        return own_part() * kOutTiles + n;
+    else
+        return (n / 2 * kParts + own_part()) * 2 + n % 2;
+}
+
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
 // Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
@@ -1911,100 +2022,6 @@ __device__ __forceinline__ uint32 pack2(float lo, float hi)
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
     return Elem::unpack(x);
-}
-
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
-// (kCarry) -----------------------------------------------------------------------------------------------------------
-//
-// Two results of one row over disjoint keys, each normalised, are merged as
-//
-//     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
-//
-// A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
-
-// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
-template <class AnyParams, class Offset>
-__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
-{
-    if constexpr (kCarry)
-        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
-    else
-        return to;
-}
-
-// The weights of one row: of the result of this launch, and of the one in memory.
-struct Merge {
-    float own, old, lse;
-
-    __device__ __forceinline__ Merge(float own_lse, float old_lse) : own(1.0f), old(0.0f), lse(own_lse)
-    {
-        if constexpr (kMerges) {
-            const float most = fmaxf(own_lse, old_lse);
-            if (old_lse == minus_infinity())
-                return;
-            own = expf(own_lse - most);
-            old = expf(old_lse - most);
-            const float sum = own + old;
-            lse = most + logf(sum);
-            own /= sum;
-            old /= sum;
-        }
-    }
-
-    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
-    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
-    {
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
-            x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
-        if constexpr (kCarry)
-            *reinterpret_cast<uint32 *>(to) = pack2(x.x, x.y);
-        else
-            *reinterpret_cast<float2 *>(to) = x;
-    }
-
-    // The same for four columns.
-    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
-    {
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
-            x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
-        if constexpr (kCarry)
-            *reinterpret_cast<uint2 *>(to) = uint2{pack2(x.x, x.y), pack2(x.z, x.w)};
-        else
-            *reinterpret_cast<float4 *>(to) = x;
-    }
-};
-
-// ---- column parts: warps that share rows -------------------------------------------------------------------------
-//
-// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
-// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
-// the same result. Softmax, masks and features work as in a warp that has its rows alone.
-//
-// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
-
-__device__ __forceinline__ int own_part()
-{
-    if constexpr (kParts == 1)
-        return 0;
-    else if constexpr (kWgmma)
-        return threadIdx.x / 128;
-    else
-        return threadIdx.x / 32 % kParts;
-}
-
-// The chunk of a row of O that column tile n of this warp is.
-__device__ __forceinline__ int own_chunk(int n)
-{
-    if constexpr (kParts == 1)
-        return n;
-    else if constexpr (kWgmma)
-        return own_part() * kOutTiles + n;
-    else
-        return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
 // ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
@@ -2942,6 +2959,15 @@ struct RowParts {
     }
 };
 
+// Returns the first element of a row. row: among all packed rows, or of its batch.
+__device__ __forceinline__ int64 offset_of(const Strides &stride, int batch, int head, int row)
+{
+    if constexpr (kVarlen)
+        return head * stride.head + row * stride.seq;
+    else
+        return batch * stride.batch + head * stride.head + row * stride.seq;
+}
+
 // Writes this lane's columns of O, if it has any. from: those before. Returns LSE to be written.
 __device__ __forceinline__ float put_partial(char *to, const char *from, int own_splits, const float4 &x, float inverse,
                                              const Merge &merge)
@@ -2979,12 +3005,7 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
     }
-    auto offset = [&](const Strides &stride) {
-        if constexpr (kVarlen)
-            return head * stride.head + packed * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + query * stride.seq;
-    };
+    auto offset = [&](const Strides &stride) { return offset_of(stride, batch, head, kVarlen ? packed : query); };
     char *const o = p.o + offset(p.o_stride) * kOutBytes;
     const char *const old_o = old_row(p, o, offset);
     const RowParts row_parts(p, row, rows, batch, head, query);
