@@ -32,7 +32,7 @@ end
 
 -- Names for templates.
 function M.names(v)
-   return {partial = v.partial or 0}
+   return {partial = v.carry == 1 and 3 or v.partial or 0}
 end
 
 return M
