@@ -60,7 +60,12 @@ void fa2i_merge_forward(const fa2i_case *c, const fa2i_inputs *inputs, int o, in
                         size_t row, double size, double *lse, bool own)
 {
     const fa2i_place *place = &outputs->places[row];
-    const double old_lse = old_value(c, inputs, lse_operand, place, 0), own_lse = own ? *lse : -INFINITY;
+    const double old_lse = old_value(c, inputs, lse_operand, place, 0);
+    if (c->problem.carry && !own) {
+        *lse = isnan(*lse) ? old_lse : *lse; /* of a row that is left alone */
+        return;
+    }
+    const double own_lse = own ? *lse : -INFINITY;
     const double most = fmax(own_lse, old_lse);
     const double own_weight = isinf(own_lse) ? 0 : exp(own_lse - most);
     const double old_weight = isinf(old_lse) ? 0 : exp(old_lse - most), sum = own_weight + old_weight;
