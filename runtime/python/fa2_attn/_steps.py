@@ -279,14 +279,11 @@ class _Keys:
 
 
 def _ring_plan(q: Tensor, k: Tensor, call: Call, ring: _Ring) -> List[List[Meeting]]:
-    """Returns the calls of each step of forward. Where later steps compute the rows from some row on alone, those before
-    it get calls of their own, which are their last ones."""
+    """Returns the calls of each step of forward, and which of them are the last ones of their rows."""
     later: List[Which] = []
     plan: List[List[Meeting]] = []
     for step in reversed(range(ring.ranks)):
-        slices = [which for which in later if isinstance(which, slice)]
-        row = min(which.start for which in slices) if slices and len(slices) == len(later) else 0
-        found = ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks, row)
+        found = ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks)
         for i in reversed(range(len(found))):
             found[i] = found[i]._replace(last=are_apart(found[i].queries, later))
             later.append(found[i].queries)
