@@ -116,6 +116,10 @@ static void test_partial(void)
     CHECK_CONTAINS(fa2_last_message(), "lse is NULL; with partial=2 it is merged");
     args.lse = (float *)0x50004;
     check_good(&partial, &args);
+    partial.carry = 1;
+    CHECK_EQ(fa2i_problem_check(&partial), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "carry is 1; it must be 0 where partial is 2");
+    partial.carry = 0;
     partial.partial = 3;
     CHECK_EQ(fa2i_problem_check(&partial), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "partial is 3; it must be at most 2");

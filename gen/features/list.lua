@@ -19,6 +19,7 @@ local dropout = require("features.dropout")
 local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
+local partial = require("features.partial")
 local sinks = require("features.sinks")
 local softcap = require("features.softcap")
 local window = require("features.window")
@@ -26,7 +27,7 @@ local window = require("features.window")
 -- In the order of texts.
 M.all = {
    alibi, sinks, bias, dropout, lengths, lengths.packed, paged, cache, cache.rows,
-   append, append.rotary, append.rotary_dim, kv8, kv8.scales,
+   append, append.rotary, append.rotary_dim, kv8, kv8.scales, partial.carry,
 }
 
 -- The axes that every family has.

@@ -23,6 +23,7 @@ local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
 local lengths = require("features.lengths")
+local partial = require("features.partial")
 local paths = require("paths.wgmma")
 local plain = require("ops.forward_plain")
 local plain_cost = require("ops.forward_plain_cost")
@@ -137,10 +138,10 @@ local function smem_bytes(v)
 end
 
 -- Returns true if TMA stores O, so that its warps do not wait. Persistent blocks do if the SM holds one of them: 2 %
--- faster than stores by lanes. With two blocks on an SM it is 3 % slower, and without persistent blocks the same. O in
--- fp32 goes from registers to memory.
+-- faster than stores by lanes. With two blocks on an SM it is 3 % slower, and without persistent blocks the same. O
+-- that is fp32 or merged goes from registers to memory.
 local function stores_by_map(v)
-   return v.persistent > 0 and v.groups > 1 and v.partial == 0
+   return v.persistent > 0 and v.groups > 1 and not partial.from_registers(v)
 end
 
 -- An fp32 bias is read where it is added. ptxas reads this share of a thread's values at once.

@@ -53,7 +53,7 @@ end
 local function may_stay(v)
    if v.persistent > 0 and v.varlen == 1 then
       return nil, "packed sequences have blocks of their own"
-   elseif v.persistent == 1 and v.partial > 0 then
+   elseif v.persistent == 1 and partial.from_registers(v) then
       return nil, "beside communication some blocks begin late"
    end
    return true
@@ -79,7 +79,7 @@ local function may_pack(v)
 end
 
 local own_axes = {
-   precision.axes[1], precision.axes[2], partial.axis,
+   precision.axes[1], precision.axes[2], partial.carry.axis, partial.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}, when = may_tile},
    {name = "stages", values = {2, 3}, when = may_stage},

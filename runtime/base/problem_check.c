@@ -164,7 +164,7 @@ enum { FP32_HEAD_DIM_MAX = 256 };
 static fa2_status check_fp32(const fa2_problem *p, int *field)
 {
     static const int lacking[] = {FA2I_FIELD_v_in_k,     FA2I_FIELD_softcap, FA2I_FIELD_dropout, FA2I_FIELD_leftpad,
-                                  FA2I_FIELD_cache_rows, FA2I_FIELD_append,  FA2I_FIELD_kv};
+                                  FA2I_FIELD_cache_rows, FA2I_FIELD_append,  FA2I_FIELD_kv,      FA2I_FIELD_carry};
     char value[VALUE_CHARS], none[VALUE_CHARS];
     if (p->dtype != FA2_FP32)
         return FA2_OK;
@@ -183,6 +183,16 @@ static fa2_status check_fp32(const fa2_problem *p, int *field)
         return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; it must be at most %d where dtype is fp32",
                          (int)p->head_dim, FP32_HEAD_DIM_MAX);
     return FA2_OK;
+}
+
+/* A result that is carried on is fp32, and O is not. */
+static fa2_status check_carry(const fa2_problem *p, int *field)
+{
+    *field = FA2I_FIELD_carry;
+    if (!p->carry || p->partial == FA2_PARTIAL_NONE)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "carry is 1; it must be 0 where partial is %d, because O is fp32 then",
+                     (int)p->partial);
 }
 
 /* A merge has no keys: each head has its own partial results, and O is written. */
@@ -347,6 +357,8 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
         st = check_kv(problem, &field);
     if (st == FA2_OK)
         st = check_fp32(problem, &field);
+    if (st == FA2_OK)
+        st = check_carry(problem, &field);
     if (st == FA2_OK)
         st = check_merge(problem, &field);
     if (st == FA2_OK)

@@ -300,6 +300,8 @@ typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
  *   - Sinks count in each call that has them. Give them to one call.
  *   - Dropout and positions (causal, windows, ALiBi, bias) count the keys of the call alone.
  *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch.
+ *   - The last of several calls may write O in the dtype: problem.carry = 1. It merges with args.carried, which holds O
+ *     of the calls before, and with LSE in memory. The numbers are those of MERGE, rounded once. Not with fp32.
  *
  * Backward. dQ, dK and dV are fp32. WRITE stores them, and MERGE adds to them. O, dO and LSE are over all keys. O and
  * dO are of the problem's dtype. dbias and dsinks are written as always. dsinks does not depend on the keys of a call,
@@ -375,7 +377,8 @@ typedef struct fa2_problem {
     fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments */
     int32_t partial;       /* a fa2_partial: whether O, or the gradients, are fp32, and whether they are merged */
     fa2_scales kv_scales;  /* the type of these scales; FP32 if kv is DTYPE */
-    int32_t reserved[12];  /* 0. Fields that come later take their places, so that the size stays the same */
+    int32_t carry;         /* forward. 1: O, in the dtype, is merged with args.carried, which is fp32. Else 0 */
+    int32_t reserved[11];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */
@@ -488,7 +491,8 @@ typedef struct fa2_forward_args {
     size_t struct_bytes; /* sizeof(fa2_forward_args) */
     fa2_tensor q, k, v;  /* read. Elements of V are below 2^60 in magnitude, else O may be infinite or NaN */
     fa2_tensor o;        /* written; with FA2_PARTIAL_MERGE also read */
-    float *lse;          /* as o, [batch, heads_q, seq_q]. NULL: not wanted, except with FA2_PARTIAL_MERGE */
+    float *lse;          /* as o, [batch, heads_q, seq_q]; with carry also read. NULL: not wanted, except with
+                          * FA2_PARTIAL_MERGE and with carry */
     float softmax_scale; /* > 0, at most 2e38. 0: 1 / sqrt(head_dim). Scores, scaled and with all that is added, should
                           * lie between -524288 and 524288: others are not told apart */
     void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned. NULL if that is 0 */
@@ -565,6 +569,11 @@ typedef struct fa2_forward_args {
 
     /* problem.kv in 8 bits. Scales of rows that no sequence has may be anything. */
     fa2_kv_scales k_scale, v_scale;
+
+    /* problem.carry: read, fp32, [batch, seq_q, heads_q, head_dim_v], or [total_q, heads_q, head_dim_v] with varlen. O
+     * over other keys, as FA2_PARTIAL_WRITE stores it. Rows whose LSE is -infinity may hold anything. Rows that belong
+     * to no sequence are written as without carry. */
+    fa2_tensor carried;
 } fa2_forward_args;
 
 /* The arguments of fa2_backward. The rules of fa2_forward_args for shared memory hold here, too.

@@ -21,7 +21,14 @@ static inline int32_t fa2i_out_bytes(const fa2_problem *problem)
 /* Returns the bytes that such an element moves: those that are merged are read, too. */
 static inline int32_t fa2i_out_traffic(const fa2_problem *problem)
 {
-    return fa2i_out_bytes(problem) * (problem->partial == FA2_PARTIAL_MERGE ? 2 : 1);
+    return fa2i_out_bytes(problem) * (problem->partial == FA2_PARTIAL_MERGE ? 2 : 1) +
+           (problem->carry ? (int32_t)sizeof(float) : 0);
+}
+
+/* Returns whether forward merges LSE with what is in memory. */
+static inline bool fa2i_merges_lse(const fa2_problem *problem)
+{
+    return problem->partial == FA2_PARTIAL_MERGE || problem->carry;
 }
 
 /* The scale times log2(e) must be a float, too. */

@@ -144,8 +144,9 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
         FA2_TRY(check_growing(problem, args, &m));
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
-    else if (problem->partial == FA2_PARTIAL_MERGE)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; with partial=2 it is merged, as O is"));
+    else if (fa2i_merges_lse(problem))
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; with %s it is merged, as O is",
+                          problem->carry ? "carry=1" : "partial=2"));
     FA2_TRY(fa2i_scales_check(problem, args));
     FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)

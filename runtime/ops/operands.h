@@ -36,6 +36,8 @@ typedef enum fa2i_dim {
     FA2I_DIM_NONE,
     FA2I_DIM_Kb,
     FA2I_DIM_Kr,
+    FA2I_DIM_Qb,
+    FA2I_DIM_Qr,
     FA2I_DIM_B,
     FA2I_DIM_B1,
     FA2I_DIM_Hq,

@@ -32,8 +32,13 @@ struct PageSteps {
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
 #endif

@@ -52,12 +52,21 @@ struct RowParts {
     }
 };
 
-// Writes this lane's columns of O, if it has any, in fp32. Returns LSE to be written.
-__device__ __forceinline__ float put_partial(char *to, int own_splits, const float4 &x, float inverse,
+// Returns the first element of a row. row: among all packed rows, or of its batch.
+__device__ __forceinline__ int64 offset_of(const Strides &stride, int batch, int head, int row)
+{
+    if constexpr (kVarlen)
+        return head * stride.head + row * stride.seq;
+    else
+        return batch * stride.batch + head * stride.head + row * stride.seq;
+}
+
+// Writes this lane's columns of O, if it has any. from: those before. Returns LSE to be written.
+__device__ __forceinline__ float put_partial(char *to, const char *from, int own_splits, const float4 &x, float inverse,
                                              const Merge &merge)
 {
     if (own_splits > 0)
-        merge.put(to, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+        merge.put(to, from, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
     return merge.lse;
 }
 
@@ -82,17 +91,16 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
     await_step_before();
     if (row >= rows)
         return;
-    char *o;
     if constexpr (kVarlen) {
         batch = sequence_of_row(p, packed);
         const auto sequence = sequence_of(p, batch);
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
-        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * kOutBytes;
-    } else {
-        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * kOutBytes;
     }
+    auto offset = [&](const Strides &stride) { return offset_of(stride, batch, head, kVarlen ? packed : query); };
+    char *const o = p.o + offset(p.o_stride) * kOutBytes;
+    const char *const old_o = old_row(p, o, offset);
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
         return;  // its only block has written it
@@ -152,8 +160,8 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
             inverse = end.inverse;
             lse = end.lse;
         }
-        if constexpr (kPartial)
-            lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
+        if constexpr (kPartial || kCarry)
+            lse = put_partial(o + column * kOutBytes, old_o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
         else if (own_splits > 0)
             *reinterpret_cast<uint2 *>(o + column * kElemBytes) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};

@@ -50,7 +50,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
-    if constexpr (kPartial) {
+    if constexpr (kPartial || kCarry) {
         write_partial_rows(p, coord, o, row, warp_row, lane);
         return;
     }

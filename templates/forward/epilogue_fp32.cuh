@@ -4,7 +4,7 @@
 #include "forward/parts.cuh"
 #include "forward/softmax.cuh"
 
-// ---- epilogue of O in fp32: it is written from registers, with LSE -------------------------------------------------
+// ---- epilogue of O that is fp32 or merged: it is written from registers, with LSE ----------------------------------
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
 {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Param
         __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
 }
 
-// Writes O in fp32 and LSE, from registers: the four lanes of a quad fill a sector.
+// Writes O and LSE from registers. In fp32 the four lanes of a quad fill a sector.
 __device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
                                                    const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                    int warp_row, int lane)
@@ -69,11 +69,14 @@ __device__ __forceinline__ void write_partial_rows(const Params &p, const BlockC
             if (block_row >= coord.rows)
                 continue;
             const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + lane % 4 * 8;
+            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
+            const char *const from =
+                old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
 #pragma unroll
             for (int n = 0; n < kOutTiles; n++)
                 if (own_chunk(n) < kHeadDimV / 8)
-                    merge.put(to + own_chunk(n) * 32,
+                    merge.put(to + own_chunk(n) * kChunkBytes + lane % 4 * 2 * kOutBytes,
+                              from + own_chunk(n) * 32 + lane % 4 * 8,
                               float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
             if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
                 p.lse[coord.index(p, block_row)] = merge.lse;

@@ -121,9 +121,11 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
         lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
     else if constexpr (kMerges)
         lse = merged.lse(p.scale);
-    char *out = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + column * kOutBytes;
+    char *const row = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes, *const out = row + column * kOutBytes;
     if constexpr (kMerges) {
-        Merge(lse, load_shared_4(old)).put(out, merged.o);
+        const char *const from =
+            old_row(p, row, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
+        Merge(lse, load_shared_4(old)).put(out, from + column * 4, merged.o);
         return;
     }
     if constexpr (kPartial)

@@ -124,15 +124,17 @@ struct fp32 {
 #line 12 "templates/features/config.cu.in"
 using Elem = fp16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -141,27 +143,29 @@ constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 // Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kSoftcap = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kAlibi = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kSinks = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kDropout = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kSeqused = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kVarlen = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kPaged = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kLeftpad = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kCacheRows = false;
-#line 32 "templates/features/config.cu.in"
+#line 34 "templates/features/config.cu.in"
 constexpr bool kAppend = false;
 #line 34 "templates/features/config.cu.in"
+constexpr bool kCarry = false;
+#line 36 "templates/features/config.cu.in"
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
@@ -207,17 +211,23 @@ struct PageSteps {
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
 #endif
 #line 3 "templates/features/no_feature_params.cuh"
 #define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *sinks = nullptr, *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;

@@ -216,6 +216,65 @@ class Rank:
                 wanted = distributed.shard(whole, layout=layout)
                 assert (got.float() - wanted.float()).abs().max() <= 2e-2, (given, layout)
 
+    def test_ring_flash_attn(self):
+        """Its functions have the results of attention, in all forms."""
+        from fa2_attn import distributed, ring_flash_attn
+        q, k, v, d_out = self.tensors(self.ranks * 24)
+        for kind, layout in (("ring", "contiguous"), ("zigzag_ring", "zigzag"), ("stripe", "striped")):
+            *mine, d_mine = (distributed.shard(tensor, layout=layout) for tensor in (q, k, v, d_out))
+            wanted = run(lambda *t: distributed.attention(*t, causal=True, scale=0.3, layout=layout, schedule="ring",
+                                                          deterministic=True, return_lse=True), mine, d_mine)
+            function = getattr(ring_flash_attn, kind + "_flash_attn_func")
+            got = run(lambda *t: function(*t, 0.0, 0.3, True, deterministic=True, return_attn_probs=True)[:2], mine,
+                      d_mine)
+            assert all(torch.equal(one, other) for one, other in zip(got, wanted)), layout
+            of_two, of_one = (getattr(ring_flash_attn, f"{kind}_flash_attn_{form}_func")
+                              for form in ("kvpacked", "qkvpacked"))
+            out = of_two(mine[0], torch.stack(mine[1:], 2), softmax_scale=0.3, causal=True)
+            assert torch.equal(out, wanted[0]), layout
+            out, lse, none = of_one(torch.stack((mine[1], mine[1], mine[2]), 2), causal=True, return_attn_probs=True)
+            alone = distributed.attention(mine[1], *mine[1:], causal=True, layout=layout, schedule="ring")
+            assert torch.equal(out, alone) and lse.shape == (BATCH, KV_HEADS, 24) and none is None, layout
+        lengths = [8 * self.ranks, 2 * self.ranks, 14 * self.ranks]
+        bounds = [0, *torch.tensor(lengths).cumsum(0).tolist()]
+        own = torch.tensor([bound // self.ranks for bound in bounds], dtype=torch.int32)
+        for kind, layout in (("ring", "contiguous"), ("zigzag_ring", "zigzag")):
+            mine = [distributed.shard(tensor[0], layout=layout, cu_seqlens=bounds) for tensor in (q, k, v)]
+            wanted = distributed.attention(*mine, causal=True, layout=layout, schedule="ring", cu_seqlens=bounds)
+            named = f"{kind}_flash_attn_varlen"
+            out = getattr(ring_flash_attn, named + "_func")(*mine, own, 14, causal=True)
+            packed = getattr(ring_flash_attn, named + "_kvpacked_func")(mine[0], torch.stack(mine[1:], 1), own.tolist(),
+                                                                        14, causal=True)
+            assert torch.equal(out, wanted) and torch.equal(packed, wanted), layout
+
+    def test_context_parallel(self):
+        """PyTorch shards the buffers; attention within is that of the whole sequence, with gradients."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.experimental._attention import context_parallel_unshard
+        from fa2_attn.context_parallel import context_parallel
+        functional, original = torch.nn.functional, torch.nn.functional.scaled_dot_product_attention
+        mesh = init_device_mesh("cpu", (self.ranks,))
+        *inputs, d_out = (tensor.transpose(1, 2).contiguous() for tensor in self.tensors(self.ranks * 24))
+        rows = [tensor.transpose(1, 2) for tensor in (*inputs, d_out)]
+        wanted = run(lambda *t: exact(*t, True, None), [tensor.double() for tensor in rows[:3]], rows[3].double())
+        buffers = [tensor.clone() for tensor in (*inputs, d_out)]
+        with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2] * 4, no_restore_buffers={buffers[3]}):
+            leaves = [tensor.detach().clone().requires_grad_() for tensor in buffers[:3]]
+            out = functional.scaled_dot_product_attention(*leaves, is_causal=True, enable_gqa=True)
+            made = [out, *torch.autograd.grad(out, leaves, buffers[3].clone())]
+            assert made[0].shape[2] == 24, made[0].shape
+            self.refuses(NotImplementedError, "attn_mask is given", lambda: functional.scaled_dot_product_attention(
+                *leaves, attn_mask=torch.ones(1)))
+            self.refuses(ValueError, "set enable_gqa", lambda: functional.scaled_dot_product_attention(*leaves))
+            whole = context_parallel_unshard(mesh, [tensor.detach().contiguous() for tensor in made], [2] * 4)
+        assert functional.scaled_dot_product_attention is original
+        assert all(torch.equal(one, other) for one, other in zip(buffers[:3], inputs)), "buffers are restored"
+        for one, right in zip(whole, (wanted[0], *wanted[2:])):
+            found = (one.transpose(1, 2).double() - right).abs().max().item()
+            assert found < 0.06, found
+        self.refuses(ValueError, "buffers is empty",
+                     lambda: context_parallel(mesh, buffers=[], buffer_seq_dims=[]).__enter__())
+
     def test_shard(self):
         from fa2_attn import distributed
         whole = torch.arange(self.ranks * 8).reshape(1, -1, 1)
@@ -250,6 +309,10 @@ class Rank:
         self.refuses(ValueError, "rank is 2 of 2 ranks", lambda: distributed.positions(48, rank=2, ranks=2))
         self.refuses(ValueError, "the sequence has 23 rows; layout 'zigzag'", lambda: distributed.shard(q[:, 1:]))
         self.refuses(ValueError, "rounds is 0", lambda: distributed.tune(q, k, v, rounds=0))
+        self.refuses(ValueError, "rank 0 has tune with rounds 1; rank 1 has tune with rounds 2",
+                     lambda: distributed.tune(q, k, v, rounds=1 + self.rank))
+        self.refuses(ValueError, "rank 1 has tune with rounds 'few'",
+                     lambda: distributed.tune(q, k, v, rounds="few" if self.rank == 1 else 3))
         whole = torch.zeros(1, 16, HEADS, 16, requires_grad=True)  # float32
         self.refuses(NotImplementedError, "fa2 has none for float32", lambda: distributed.attention(whole, whole, whole))
         self.refuses(NotImplementedError, "alibi_slopes requires a gradient", lambda: distributed.attention(
@@ -369,6 +432,17 @@ class Model(unittest.TestCase):
             for schedule in fast:
                 self.assertLess(fast[schedule], slow[schedule], schedule)
 
+    def test_backward(self):
+        """Where steps are long, backward of a ring takes as long as its kernels: all that travels is beside them."""
+        from fa2_attn import _schedules
+        for ranks in (2, 4):
+            forward, both = (self.best(ranks, 8192, 32, 8, backward)[1]["ring"] for backward in (False, True))
+            kernels = 2.5 * 2 * (8192 * ranks) ** 2 * 32 * 128 / ranks / 600e6 + ranks * 2 * _schedules._LAUNCH_US
+            self.assertAlmostEqual(both - forward, kernels, places=3)
+            forward, both = (self.best(ranks, 8192, 32, 8, backward, bytes_per_us=2e3)[1]["ring"]
+                             for backward in (False, True))
+            self.assertGreater(both - forward, 2 * kernels)
+
     def test_measured(self):
         """Times of one call are its own. What they are beyond the model is added for others, whatever their size."""
         from fa2_attn import _schedules
@@ -389,6 +463,40 @@ class Model(unittest.TestCase):
 
 
 @unittest.skipIf(torch is None, "PyTorch or the software device is missing")
+class Layouts(unittest.TestCase):
+    def test_split(self):
+        """A split call has the pairs of a query and a key that the whole one has."""
+        from fa2_attn import _layouts
+
+        def pairs(meeting):
+            shift = meeting.keys.stop - meeting.queries.stop  # bottom-right
+            return {(i, j) for i in range(meeting.queries.start, meeting.queries.stop)
+                    for j in range(meeting.keys.start, meeting.keys.stop) if not meeting.causal or j <= i + shift}
+
+        for queries, keys, causal in ((8, 8, True), (8, 8, False), (8, 12, True), (8, 3, True), (8, 3, False)):
+            whole = _layouts.Meeting(slice(0, queries), slice(0, keys), causal, None, True)
+            for row in range(queries + 1):
+                parts = _layouts.split(whole, row)
+                self.assertEqual(len(parts), 2 if 0 < row < queries and (not causal or keys > queries - row) else 1)
+                self.assertEqual(set().union(*(pairs(part) for part in parts)), pairs(whole), (queries, keys, row))
+                self.assertEqual(sum(len(pairs(part)) for part in parts), len(pairs(whole)))
+        window = _layouts.Meeting(slice(0, 8), slice(0, 8), False, (2, 0), True)
+        self.assertEqual(_layouts.split(window, 4), [window])
+
+    def test_rows(self):
+        from fa2_attn import _layouts
+        rows = _layouts.Rows()
+        rows.add(slice(2, 4))
+        rows.add(slice(6, 9))
+        self.assertEqual(rows.missing(slice(0, 10)), [slice(0, 2), slice(4, 6), slice(9, 10)])
+        self.assertEqual(rows.missing(slice(3, 7)), [slice(4, 6)])
+        self.assertEqual([rows.meets(slice(*one)) for one in ((4, 6), (3, 4), (5, 7), (0, 2))],
+                         [False, True, True, False])
+        rows.add(slice(0, 7))
+        self.assertEqual(rows.missing(slice(0, 10)), [slice(9, 10)])
+
+
+@unittest.skipIf(torch is None, "PyTorch or the software device is missing")
 class Distributed(unittest.TestCase):
     def ranks(self, ranks, name):
         with socket.socket() as free:
@@ -398,8 +506,9 @@ class Distributed(unittest.TestCase):
 
     def test_two(self):
         for name in ("test_layouts", "test_windows", "test_alibi", "test_gather", "test_twice", "test_ulysses",
-                     "test_packed", "test_positions", "test_inference", "test_rates", "test_dropout", "test_shard",
-                     "test_refusals", "test_explain", "test_one_dies"):
+                     "test_packed", "test_positions", "test_ring_flash_attn", "test_context_parallel",
+                     "test_inference", "test_rates", "test_dropout", "test_shard", "test_refusals", "test_explain",
+                     "test_one_dies"):
             with self.subTest(name):
                 self.ranks(2, name)
 

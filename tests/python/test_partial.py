@@ -54,6 +54,30 @@ class Partial(unittest.TestCase):
         device.synchronize()
         self.assertLess(reference.worst(out.get(), reference.attention(self.q, self.k, self.v)[0]), TOLERANCE["fp16"])
 
+    def test_carried(self):
+        """The last part's call writes the type of q: the merged numbers, rounded once."""
+        (k, v), (later_k, later_v) = self.parts()
+        wanted, wanted_lse = self.merged()
+        carried, lse = fa2_attn.attention_partial(self.q, k, v)
+        out, same = fa2_attn.attention_partial(self.q, later_k, later_v, carried=carried, lse=lse)
+        rounded = ExchangeTensor(self.q.shape, "fp16")
+        device.synchronize()
+        self.assertIs(same, lse)
+        self.assertEqual((out.dtype, out.shape), ("fp16", self.q.shape))
+        self.assertEqual(out.get(), rounded.set(wanted.get()).get())
+        self.assertEqual(lse.get(), wanted_lse.get())
+
+    def test_carried_refusals(self):
+        (k, v), _ = self.parts()
+        carried, lse = fa2_attn.attention_partial(self.q, k, v)
+        for text, given in (("lse is not", {"carried": carried}),
+                            ("carried are both given", {"carried": carried, "lse": lse, "partial": "merge"}),
+                            ("a partial result is float32", {"carried": self.q, "lse": lse})):
+            with self.assertRaisesRegex(ValueError, text):
+                fa2_attn.attention_partial(self.q, k, v, **given)
+        with self.assertRaisesRegex(ValueError, "k has no rows: with carried"):
+            fa2_attn.attention_partial(self.q, self.k.part(1, 0, 0), self.v.part(1, 0, 0), carried=carried, lse=lse)
+
     def test_gradients(self):
         out, lse = fa2_attn.attention(self.q, self.k, self.v, return_lse=True)
         d_out, _, _ = reference.tensors(batch=2, heads_q=4, seq_q=17, seed=2, kind=ExchangeTensor)

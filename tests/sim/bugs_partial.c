@@ -26,6 +26,7 @@
 #define SEVERAL "op=merge,B=2,Hq=3,Sq=50,Sk=7"
 #define WRITES  "partial=1,"
 #define MERGES  "partial=2,"
+#define CARRIES "carry=1,"
 
 static const bug bugs[] = {
     /* Forward. Heads, batches and rows without an earlier result are in every case that merges (judge/merge.h). */
@@ -50,7 +51,24 @@ static const bug bugs[] = {
     {"none, partial, latent on wgmma, one block has all keys", "h200", LATENT, "", "", 1,
      MERGES "Hq=16,Sq=2,Sk=50,D=576,Dv=512,v_in_k=1", NULL, NULL},
 
-    {"partial, rows without a result are read", "rtx3060", JOINT, "old == 0.0f ? float2{0.0f, 0.0f} : *at", "*at", 1,
+    {"none, carried", "rtx3060", JOINT, "", "", 1, CARRIES "Sq=200,Sk=150,causal=1,sinks=1", NULL, NULL},
+    {"none, carried on Turing", "t4", TURING, "", "", 1, CARRIES "Sq=200,D=72,softcap=1", NULL, NULL},
+    {"none, carried, columns divided", "rtx3060", DIVIDED_ROWS, "", "", 1, CARRIES "Sq=70,D=288,causal=1", NULL, NULL},
+    {"none, carried, packed", "rtx3060", JOINT, "", "", 1, CARRIES "B=5,Sq=200,causal=1,Tq=600,Tk=700", NULL, NULL},
+    {"none, carried, split", "rtx3060", TEAMS, "", "", 1, CARRIES "Sq=3,Sk=1500,sinks=1", NULL, NULL},
+    {"none, carried, one block has all keys", "rtx3060", TEAMS, "", "", 1, CARRIES "Hq=16,Sq=30,Sk=30", NULL, NULL},
+    {"none, carried, packed, split", "rtx3060", TEAMS, "", "", 1, CARRIES "B=5,Sq=3,Sk=1500,causal=1,Tq=7,Tk=4000",
+     NULL, NULL},
+    {"none, carried, wgmma", "h200", ROWS, "", "", 1, CARRIES "Sq=200,causal=1", NULL, NULL},
+    {"none, carried, wgmma, persistent", "h200", STAYS, "", "", 1, CARRIES "Sq=200,causal=1,sinks=1", NULL, NULL},
+    {"carried, the result before is read where O is", "rtx3060", JOINT, "p.features.carried +", "(float *)p.o +", 1,
+     CARRIES "Sq=200", "", NULL},
+    {"carried, the strides of O", "h200", ROWS, "offset(p.features.carried_stride)", "offset(p.o_stride) / 2 * 2 + 8",
+     1, CARRIES "Sq=200", "", NULL},
+    {"carried, combined columns in fp32", "rtx3060", TEAMS, "o + column * kOutBytes, old_o", "o + column * 4, old_o", 1,
+     CARRIES "Sq=3,Sk=1500", "", NULL},
+
+    {"partial, rows without a result are read", "rtx3060", JOINT, "old == 0.0f ? float2{0.0f, 0.0f} :", "", 1,
      MERGES "Sq=200", "not", NULL},
     {"partial, weights that do not add up", "rtx3060", JOINT, "own /= sum;", "", 1, MERGES "Sq=200", "x the bound",
      NULL},
@@ -59,14 +77,15 @@ static const bug bugs[] = {
     {"partial, the LSE before is read after it was written", "rtx3060", DIVIDED_ROWS,
      "__syncthreads();  // several warps have columns of a row: their loads", ";  //", 1, MERGES "Sq=70,D=288,causal=1",
      "race", NULL},
-    {"partial, rows of nobody are cleared", "rtx3060", JOINT, "    if constexpr (kMerges)\n        return;\n    char",
-     "    char", 1, MERGES "B=5,Sq=150,Tq=500,Tk=430", "x the bound", NULL},
+    {"partial, rows of nobody are cleared", "rtx3060", JOINT,
+     "    if constexpr (kMerges && !kCarry)\n        return;\n    char", "    char", 1,
+     MERGES "B=5,Sq=150,Tq=500,Tk=430", "x the bound", NULL},
     {"partial, the LSE before of another row", "rtx3060", TEAMS, "smem + kOldLse + r * 4);\n        } else",
      "smem + kOldLse);\n        } else", 1, MERGES "Hq=16,Sq=30,Sk=30", "x the bound", NULL},
     {"partial, combined without the LSE before", "rtx3060", TEAMS, "__shfl_sync(0xffffffffu, own_lse, 0)", "own_lse", 1,
      MERGES "Sq=3,Sk=1500", "x the bound", NULL},
-    {"partial, O of elements", "rtx3060", TEAMS, "column * kOutBytes;", "column * 2;", 1, WRITES "Hq=16,Sq=30,Sk=30",
-     "", NULL},
+    {"partial, O of elements", "rtx3060", TEAMS, "row + column * kOutBytes;", "row + column * 2;", 1,
+     WRITES "Hq=16,Sq=30,Sk=30", "", NULL},
     {"partial, combined without the result before", "rtx3060", TEAMS, "kMerges && lane == 0 ? p.lse[row] :", "", 1,
      MERGES "Sq=3,Sk=1500", "x the bound", NULL},
 

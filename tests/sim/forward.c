@@ -10,6 +10,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/ops/call.h"
 #include "tuner/judge/attention.h"
 
 enum { WORKSPACE = FA2I_OPERANDS_MAX, ALLOCATIONS };
@@ -176,8 +177,8 @@ static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
     return way == SIM_ST_GLOBAL || (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
            (way == SIM_COPY_FROM_GLOBAL && c->problem.kv != FA2_KV_DTYPE) ||
            (way == SIM_COPY_FROM_GLOBAL && c->problem.op == FA2_OP_BACKWARD && c->problem.varlen) ||
-           (way == SIM_LD_GLOBAL && (c->problem.op != FA2_OP_FORWARD || fa2i_features_asked(&c->problem) ||
-                                     c->problem.partial == FA2_PARTIAL_MERGE)) ||
+           (way == SIM_LD_GLOBAL &&
+            (c->problem.op != FA2_OP_FORWARD || fa2i_features_asked(&c->problem) || fa2i_merges_lse(&c->problem))) ||
            c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
            (way == SIM_LD_GLOBAL && grid->splits > 1);
 }

@@ -170,13 +170,14 @@ bool fa2i_case_is_written(const fa2i_case *c, int operand)
 
 bool fa2i_case_has_lse(const fa2i_case *c)
 {
-    return c->want_lse || c->problem.partial == FA2_PARTIAL_MERGE;
+    return c->want_lse || fa2i_merges_lse(&c->problem);
 }
 
 bool fa2i_case_has_data(const fa2i_case *c, int operand)
 {
     const fa2i_operand *o = operand_of(c, operand);
-    return !o->output || (o->merged && c->problem.partial == FA2_PARTIAL_MERGE);
+    const bool is_lse = o->shape == FA2I_SHAPE_STATISTICS;
+    return !o->output || (o->merged && (c->problem.partial == FA2_PARTIAL_MERGE || (is_lse && c->problem.carry)));
 }
 
 /* Extent of the tables of cosines and sines. */
@@ -278,6 +279,15 @@ static fa2i_extent extent_of_parts(const fa2_problem *p, fa2i_extent e)
     return e;
 }
 
+/* Extent of O over other keys, which lies as O does. */
+static fa2i_extent extent_of_carried(const fa2i_case *c, const fa2_problem *p)
+{
+    const fa2i_operand o = {.shape = FA2I_SHAPE_OUTPUTS};
+    fa2i_extent e = extent_of_rows(c, &o, NULL, p);
+    e.elem_bytes = sizeof(float);
+    return e;
+}
+
 /* Extent of an operand of a feature. p: from tensors_of. */
 static fa2i_extent extent_of_feature(const fa2i_case *c, const fa2i_operand *o, int id, const fa2_problem *p)
 {
@@ -289,6 +299,8 @@ static fa2i_extent extent_of_feature(const fa2i_case *c, const fa2i_operand *o, 
         return (fa2i_extent){0};
     if (line->rank == FA2I_OPERAND_RANK && line->strides == line->rank)
         return extent_of_bias(c, elem_bytes, o->output && p->deterministic);
+    if (id == FA2I_OPERAND_carried)
+        return extent_of_carried(c, p);
     if (line->rank == FA2I_OPERAND_RANK)
         return extent_of_rows(c, o, line, p);
     if (line->shape[0] == FA2I_DIM_Kb)
@@ -367,7 +379,8 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
     if (rows >= 0 && e.elems > 0)
         return fa2i_case_period(c, rows) / (size_t)fa2i_case_extent(c, rows).pitch * (size_t)fa2i_case_scales_pitch(c);
     const bool is_placed = c->pattern != FA2I_PATTERN_NONE && !fa2i_pattern_is_numbers(c->pattern);
-    const bool whole = is_integers || (is_placed && o->patterned) || (o->merged && !c->timed);
+    const bool is_merged = o->merged || operand == fa2i_case_feature(c, FA2I_OPERAND_carried);
+    const bool whole = is_integers || (is_placed && o->patterned) || (is_merged && !c->timed);
     if (whole || e.elems == 0)
         return (size_t)e.elems;
     const int64_t block = block_elems(&e);

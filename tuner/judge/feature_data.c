@@ -8,6 +8,7 @@
 #include <string.h>
 #include "runtime/ops/forward.h"
 #include "tuner/judge/kv8.h"
+#include "tuner/judge/merge.h"
 #include "tuner/judge/number.h"
 
 /* Slopes from 1 to 1/256, and a 0. */
@@ -229,6 +230,8 @@ fa2_status fa2i_feature_fill(const fa2i_case *c, int operand, size_t count, void
     const int id = operand - fa2i_case_feature(c, 0);
     if (id == FA2I_OPERAND_k_scale || id == FA2I_OPERAND_v_scale)
         return fa2i_kv8_fill_scales(c, id == FA2I_OPERAND_k_scale ? FA2I_FORWARD_K : FA2I_FORWARD_V, count, out);
+    if (id == FA2I_OPERAND_carried)
+        return fa2i_merged_fill(c, operand, count, out);
     (fills[id] != NULL ? fills[id] : fill_floats)(c, operand, count, out);
     return FA2_OK;
 }

@@ -315,14 +315,15 @@ static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs
                                     .threads = threads};
 }
 
-/* Merges the expected rows with what O and LSE held before the launch. */
+/* Merges the expected rows with O and LSE before the launch. */
 static void merge_rows(const fa2i_case *c, const fa2i_inputs *inputs, fa2i_wanted *o, const double *sizes, double *lse)
 {
     const fa2i_said said = fa2i_case_said(c, inputs);
     for (size_t i = 0; i < o->row_count; i++) {
         const fa2i_place *place = &o->places[i];
         const fa2i_sequence s = fa2i_sequence_at(&c->problem, &said, place->batch, place->row, false);
-        fa2i_merge_forward(c, inputs, O, LSE, o, i, sizes[i], &lse[i], s.first_q >= 0);
+        fa2i_merge_forward(c, inputs, c->problem.carry ? FEATURES + FA2I_OPERAND_carried : O, LSE, o, i, sizes[i],
+                           &lse[i], s.first_q >= 0);
     }
 }
 
@@ -348,7 +349,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     reference.allowed_o = NULL;
     reference.o = NULL;
     reference.empty = NULL;
-    if (c->problem.partial == FA2_PARTIAL_MERGE)
+    if (fa2i_merges_lse(&c->problem))
         merge_rows(c, inputs, &outputs[0], reference.sizes, reference.lse);
     if (fa2i_case_has_lse(c)) {
         FA2_TRY(mark_infinite(&reference, &outputs[1].exact));

@@ -276,7 +276,7 @@ static void *run_part(void *argument)
         double *lse = &p->reference->lse[i], *size = &p->reference->sizes[i];
         p->reference->empty[i] = !exact_row(p, &s.problem, own, keys, sink, o, lse, size);
         p->reference->allowed_lse[i] = lse_share(problem->dtype) * LSE_RELATIVE * fmax(0, *size - fabs(*lse));
-        if (problem->partial != FA2_PARTIAL_NONE)
+        if (problem->partial != FA2_PARTIAL_NONE || problem->carry)
             p->reference->allowed_o[i] = allowed_of_scores(o, columns, *size);
         if (!p->reference->empty[i])
             plain_row(p, keys, sink, o);
@@ -351,7 +351,7 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_re
     reference.empty = fa2i_alloc_array(request->row_count, sizeof *reference.empty);
     reference.sizes = fa2i_alloc_array(request->row_count, sizeof(double));
     reference.allowed_lse = fa2i_alloc_array(request->row_count, sizeof(double));
-    const bool rounded = problem->scores == FA2_SCORES_INT8 || problem->partial != FA2_PARTIAL_NONE;
+    const bool rounded = problem->scores == FA2_SCORES_INT8 || problem->partial != FA2_PARTIAL_NONE || problem->carry;
     if (rounded)
         reference.allowed_o = fa2i_alloc_array(request->row_count, sizeof(double));
     if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL || reference.sizes == NULL ||

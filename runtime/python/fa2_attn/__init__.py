@@ -33,6 +33,7 @@ A *problem* is a dict of everything that decides which kernel is the best one:
     scores                     "int8" permits 8-bit integers in q k^T; "exact" (default)
     kv                         "int8" or "fp8" if k and v are in 8 bits, with scales; "dtype" (default)
     kv_scales                  "fp16" if these scales are float16; "fp32" (default)
+    carry                      1: out is merged with a float32 result over other keys (attention_partial's carried)
     partial                    1: out, or the gradients, are float32; 2: and merged with what is there
 
 All other defaults are 0.

@@ -91,6 +91,44 @@ def _meet(queries: Piece, keys: Piece, shift: int, left: Optional[int], right: O
                    slice(keys.rows.start + first_k, keys.rows.start + end_k), causal, window, own)
 
 
+def split(meeting: Meeting, row: int) -> List[Meeting]:
+    """Returns a meeting as two: the queries before a row, and the others. A meeting with a window, or with no queries on
+    one side, stays one."""
+    if meeting.window is not None or not meeting.queries.start < row < meeting.queries.stop:
+        return [meeting]
+    hidden = meeting.queries.stop - row if meeting.causal else 0  # keys that only later queries see
+    keys = slice(meeting.keys.start, meeting.keys.stop - hidden)
+    if keys.stop <= keys.start:
+        return [meeting]
+    return [meeting._replace(queries=slice(meeting.queries.start, row), keys=keys),
+            meeting._replace(queries=slice(row, meeting.queries.stop))]
+
+
+class Rows:
+    """A set of rows, as slices in order."""
+
+    def __init__(self) -> None:
+        self._runs: List[Tuple[int, int]] = []
+
+    def missing(self, which: slice) -> List[slice]:
+        """Returns the rows of a slice that are not in the set."""
+        found, begin = [], which.start
+        for first, end in self._runs:
+            if begin < min(first, which.stop):
+                found.append(slice(begin, min(first, which.stop)))
+            begin = max(begin, end)
+        if begin < which.stop:
+            found.append(slice(begin, which.stop))
+        return found
+
+    def add(self, which: slice) -> None:
+        self._runs = sorted([*self._runs, *((rows.start, rows.stop) for rows in self.missing(which))])
+
+    def meets(self, which: slice) -> bool:
+        """Returns whether any row of a slice is in the set."""
+        return self.missing(which) != [which]
+
+
 def _meetings_by_pieces(layout: str, rank: int, owner: int, ranks: int, rows_q: int, rows_k: int, left: Optional[int],
                         right: Optional[int]) -> List[Meeting]:
     shift = ranks * (rows_k - rows_q)

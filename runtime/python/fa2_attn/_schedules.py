@@ -79,6 +79,15 @@ def _passes_us(link: Link, computing: float, kernel_us: float, moved: float, ste
     return step + (steps - 1) * max(step, link.us(moved))
 
 
+def _ring_backward_us(link: Link, work: Work, step: float) -> float:
+    """Returns us of a ring's backward. Keys travel beside the first part of the own keys' step, and the last gradients,
+    which are fp32, beside the other part. Between, both travel beside each step."""
+    first = 0.75 if work.causal else 0.5  # of the step: the last rows' queries see more
+    between = step if work.ranks == 2 else max(step, link.us(3 * work.keys))
+    return (max(first * step, link.us(work.keys)) + (work.ranks - 1) * between +
+            max((1 - first) * step, link.us(2 * work.keys)))
+
+
 def estimate(schedule: str, work: Work, link: Link) -> float:
     """Returns us of a call by the model."""
     ranks = work.ranks
@@ -88,9 +97,7 @@ def estimate(schedule: str, work: Work, link: Link) -> float:
     computing = mean_us * uneven
     if schedule == "ring":
         us = _passes_us(link, computing, _LAUNCH_US, work.keys, ranks)
-        if work.backward:  # keys, and their gradients in fp32
-            us += _passes_us(link, 2.5 * computing, 2 * _LAUNCH_US, 3 * work.keys, ranks)
-        return us
+        return us + (_ring_backward_us(link, work, 2.5 * computing / ranks + 2 * _LAUNCH_US) if work.backward else 0.0)
     if schedule == "gather":
         us = computing + 2 * _LAUNCH_US + link.us((ranks - 1) * work.keys)
         if work.backward:

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _native
-from ._shares import (Call, Meeting, Which, gather_meetings, is_whole, order_of, packed_settings, put, ring_meetings,
+from . import _layouts, _native
+from ._shares import (Call, Meeting, Which, are_apart, gather_meetings, is_whole, order_of, packed_settings, put, ring_meetings,
                       rows_of, take)
 
 # ---- results of several calls ----
@@ -48,46 +48,98 @@ class _Lse:
 
 
 class _Result:
-    """O in float32 and LSE, into which calls are merged. The first call writes them if it has all rows."""
+    """O in float32 and LSE, into which calls are merged. A row's last call writes it in the caller's type, if it may;
+    finish() writes the other rows."""
 
     def __init__(self, q: Tensor, v: Tensor, call: Call) -> None:
-        self._q, self._v, self._call = q, v, call
-        self._out: Optional[Tensor] = None
-        self._lse: Optional[_Lse] = None
-
-    def _begin(self) -> None:
-        q, call = self._q, self._call
+        self._q, self._call = q, call
         shape = (q.shape[0], q.shape[2], q.shape[1]) if call.lengths is None else (q.shape[1], q.shape[0])
-        self._out = q.new_zeros((*q.shape[:-1], self._v.shape[-1]), dtype=torch.float32)
-        self._lse = _Lse(q.new_full(shape, -torch.inf, dtype=torch.float32))
+        self._out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+        self._sum: Optional[Tensor] = None
+        self._lse = _Lse(q.new_empty(shape, dtype=torch.float32))
+        self._begun, self._done = _layouts.Rows(), _layouts.Rows()
+
+    def _sums(self) -> Tensor:
+        if self._sum is None:
+            self._sum = torch.empty_like(self._out, dtype=torch.float32)
+        return self._sum
+
+    def _begin(self, which: Which) -> None:
+        """Makes rows that no call has written empty results, so that others can be merged into them."""
+        for rows in _missing(self._begun, which, self._q.shape[self._call.dim]):
+            take(self._sums(), self._call.dim, rows).zero_()
+            self._lse.lse(rows).fill_(-torch.inf)
+            self._begun.add(rows)
 
     def add(self, k: Tensor, v: Tensor, meeting: Meeting) -> None:
-        call, dim, q = self._call, self._call.dim, self._q
+        call, dim, which = self._call, self._call.dim, meeting.queries
         settings = {**meeting.settings, **call.settings, **call.dropout(meeting.number),
                     "sinks": call.sinks if meeting.own else None}
-        keys = [take(tensor, dim, meeting.keys) for tensor in (k, v)]
-        if self._out is None and is_whole(meeting.queries, q.shape[dim]):
-            made: Tuple[Tensor, Tensor] = _native.attention_partial(q, *keys, **settings)
-            self._out, self._lse = made[0], _Lse(made[1])
+        inputs = [take(self._q, dim, which), *(take(tensor, dim, meeting.keys) for tensor in (k, v))]
+        may_end = meeting.last and meeting.lowered is None and self._out.dtype != torch.float32
+        if isinstance(which, slice) and not self._begun.meets(which) and meeting.lowered is None:
+            self._write(inputs, which, may_end, settings)
+        else:
+            self._begin(which)
+            self._merge(inputs, meeting, may_end, settings)
+        if isinstance(which, slice):
+            self._begun.add(which)
+            if may_end:
+                self._done.add(which)
+
+    def _write(self, inputs: List[Tensor], which: slice, ends: bool, settings: Dict[str, Any]) -> None:
+        dim, lse = self._call.dim, self._lse.lse(which)
+        if ends:
+            _, made = _native.launch(*inputs, out=take(self._out, dim, which), return_lse=True, **settings)
+            lse.copy_(made)
+        else:
+            _native.attention_partial(*inputs, out=take(self._sums(), dim, which), lse=lse, **settings)
+
+    def _merge(self, inputs: List[Tensor], meeting: Meeting, ends: bool, settings: Dict[str, Any]) -> None:
+        dim, which = self._call.dim, meeting.queries
+        sums, lse = take(self._sums(), dim, which), self._lse.lse(which)
+        if ends:
+            _native.attention_partial(*inputs, out=take(self._out, dim, which), lse=lse, carried=sums, **settings)
             return
-        if self._out is None:
-            self._begin()
-        assert self._out is not None and self._lse is not None
-        out, lse = take(self._out, dim, meeting.queries), self._lse.lse(meeting.queries)
         merged = lse if meeting.lowered is None else lse + meeting.lowered
         before = merged.clone() if meeting.lowered is not None else merged
-        _native.attention_partial(take(q, dim, meeting.queries), *keys, out=out, lse=merged, partial="merge",
-                                  **settings)
-        put(self._out, dim, meeting.queries, out)
+        _native.attention_partial(*inputs, out=sums, lse=merged, partial="merge", **settings)
+        put(self._sums(), dim, which, sums)
         if meeting.lowered is not None:
             # The difference is exact where it counts: a row that is lowered by much gets nothing from these keys.
             lse.copy_(torch.where(lse == -torch.inf, merged - meeting.lowered, lse + (merged - before)))
 
     def finish(self) -> Tuple[Tensor, Tensor]:
-        if self._out is None:
-            self._begin()
-        assert self._out is not None and self._lse is not None
-        return self._out.to(self._q.dtype), self._lse.finish()
+        call, every = self._call, slice(0, self._q.shape[self._call.dim])
+        self._begin(every)
+        for rows in self._done.missing(every):
+            take(self._out, call.dim, rows).copy_(take(self._sums(), call.dim, rows))
+        return self._out, self._lse.finish()
+
+
+def _missing(begun: _layouts.Rows, which: Which, count: int) -> List[slice]:
+    return begun.missing(which if isinstance(which, slice) else slice(0, count))
+
+
+class _Begun:
+    """A gradient in float32, and which of its rows calls have written."""
+
+    def __init__(self, whole: Tensor, dim: int) -> None:
+        self.whole, self._dim, self._rows = whole, dim, _layouts.Rows()
+
+    def is_new(self, which: Which) -> bool:
+        return isinstance(which, slice) and not self._rows.meets(which)
+
+    def begin(self, which: Optional[Which] = None) -> None:
+        """Sets rows to 0 that no call has written: all, or some, so that a call can add to them."""
+        count = self.whole.shape[self._dim]
+        for rows in _missing(self._rows, slice(0, count) if which is None else which, count):
+            take(self.whole, self._dim, rows).zero_()
+            self._rows.add(rows)
+
+    def mark(self, which: Which) -> None:
+        if isinstance(which, slice):
+            self._rows.add(which)
 
 
 class _Gradients:
@@ -96,39 +148,33 @@ class _Gradients:
     def __init__(self, d_out: Tensor, q: Tensor, out: Tensor, lse: Tensor, call: Call) -> None:
         self._d_out, self._q, self._out, self._call = d_out, q, out, call
         self._lse = _Lse(lse, written=False)
-        self._dq: Optional[Tensor] = None
+        self._dq = _Begun(torch.empty_like(q, dtype=torch.float32), call.dim)
         self.d_sinks: Optional[Tensor] = None
 
-    def add(self, k: Tensor, v: Tensor, dk: Tensor, dv: Tensor, meeting: Meeting, *, fresh: bool) -> None:
-        """fresh: dk and dv hold nothing yet; else they are added to."""
+    def add(self, k: Tensor, v: Tensor, into: Tuple[_Begun, _Begun], meeting: Meeting) -> None:
+        """into: dK and dV. Rows that no call has written are written, others are added to."""
         call, dim = self._call, self._call.dim
         sinks = call.sinks if meeting.own else None
-        write = fresh and self._dq is None and is_whole(meeting.queries, self._q.shape[dim]) and \
-            is_whole(meeting.keys, k.shape[dim])
-        if self._dq is None:
-            self._dq = torch.empty_like(self._q, dtype=torch.float32) if write else \
-                torch.zeros_like(self._q, dtype=torch.float32)
-        if fresh and not write:
-            dk.zero_()
-            dv.zero_()
-        queries = [take(tensor, dim, meeting.queries) for tensor in (self._d_out, self._q, self._out, self._dq)]
-        keys = [take(tensor, dim, meeting.keys) for tensor in (k, v, dk, dv)]
+        sums = ((self._dq, meeting.queries), (into[0], meeting.keys), (into[1], meeting.keys))
+        write = all(gradient.is_new(which) for gradient, which in sums)
+        for gradient, which in sums:
+            gradient.mark(which) if write else gradient.begin(which)
+        queries = [take(tensor, dim, meeting.queries) for tensor in (self._d_out, self._q, self._out)]
+        dq, dk, dv = (take(gradient.whole, dim, which) for gradient, which in sums)
         lse = self._lse.lse(meeting.queries)
         _, _, _, *more = _native.attention_backward(
-            queries[0], queries[1], keys[0], keys[1], queries[2],
+            queries[0], queries[1], take(k, dim, meeting.keys), take(v, dim, meeting.keys), queries[2],
             lse if meeting.lowered is None else lse + meeting.lowered, sinks=sinks,
-            dsinks=sinks is not None, partial="write" if write else "merge", dq=queries[3], dk=keys[2], dv=keys[3],
+            dsinks=sinks is not None, partial="write" if write else "merge", dq=dq, dk=dk, dv=dv,
             deterministic=call.deterministic, **meeting.settings, **call.settings, **call.dropout(meeting.number))
-        for whole, part, which in ((self._dq, queries[3], meeting.queries), (dk, keys[2], meeting.keys),
-                                   (dv, keys[3], meeting.keys)):
-            put(whole, dim, which, part)
+        for (gradient, which), part in zip(sums, (dq, dk, dv)):
+            put(gradient.whole, dim, which, part)
         if more:
             self.d_sinks = more[0] if self.d_sinks is None else self.d_sinks + more[0]
 
     def dq(self) -> Tensor:
-        if self._dq is None:
-            return torch.zeros_like(self._q)
-        return self._dq.to(self._q.dtype)
+        self._dq.begin()
+        return self._dq.whole.to(self._q.dtype)
 
 
 # ---- communication ----
@@ -149,11 +195,11 @@ class _Ring:
         """Returns the rank whose keys are here in a step."""
         return (self.rank - step) % self.ranks
 
-    def begin(self, sent: Tensor, got: Tensor, what: str) -> "_Passing":
+    def begin(self, sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], what: str) -> "_Passing":
         name = f"{what} from rank {(self.rank - 1) % self.ranks} to rank {self.rank}"
         with _named(name):
-            works = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, self._next, self.group),
-                                            dist.P2POp(dist.irecv, got, self._before, self.group)])
+            works = dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, self._next, self.group) for tensor in sent] +
+                                           [dist.P2POp(dist.irecv, tensor, self._before, self.group) for tensor in got])
         return _Passing(works, sent, got, name)
 
 
@@ -172,11 +218,11 @@ class _named:
 
 
 class _Passing:
-    def __init__(self, works: List[Any], sent: Tensor, got: Tensor, name: str) -> None:
+    def __init__(self, works: List[Any], sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], name: str) -> None:
         self._works, self._sent, self._got = works, sent, got  # kept until the transfer is done
         self._name = name
 
-    def wait(self) -> Tensor:
+    def wait(self) -> Tuple[Tensor, ...]:
         with _named(self._name):
             for work in self._works:
                 work.wait()
@@ -208,20 +254,52 @@ class _Pair:
 # ---- the ring ----
 
 
+class _Keys:
+    """K and V that are here. The own ones are sent from where they are."""
+
+    def __init__(self, ring: _Ring, k: Tensor, v: Tensor, name: str) -> None:
+        self._ring, self._name = ring, name
+        self.here = k, v
+        self._sent: Tuple[Tensor, ...] = (k.contiguous(), v.contiguous())
+        self._passing: Optional[_Passing] = None
+
+    def begin(self, step: int) -> None:
+        """Begins to pass the keys of a step on, unless it is the last one."""
+        ring = self._ring
+        if step + 1 < ring.ranks:
+            name = f"keys in step {step + 1} of {ring.ranks}{self._name}"
+            self._passing = ring.begin(self._sent, tuple(torch.empty_like(tensor) for tensor in self._sent), name)
+
+    def next(self) -> None:
+        """Waits for the keys of the next step."""
+        assert self._passing is not None
+        k, v = self._passing.wait()
+        self.here = self._sent = k, v
+        self._passing = None
+
+
+def _ring_plan(q: Tensor, k: Tensor, call: Call, ring: _Ring) -> List[List[Meeting]]:
+    """Returns the calls of each step of forward, and which of them are the last ones of their rows."""
+    later: List[Which] = []
+    plan: List[List[Meeting]] = []
+    for step in reversed(range(ring.ranks)):
+        found = ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks)
+        for i in reversed(range(len(found))):
+            found[i] = found[i]._replace(last=are_apart(found[i].queries, later))
+            later.append(found[i].queries)
+        plan.append(found)
+    return plan[::-1]
+
+
 def _ring_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, ...]:
     ring, result = _Ring(call.group), _Result(q, v, call)
-    here = _Pair.of(k, v) if ring.ranks > 1 else None
-    spare = _Pair.like(k, v) if ring.ranks > 1 else None
-    for step in range(ring.ranks):
-        passing = None
-        if here is not None and spare is not None and step + 1 < ring.ranks:
-            passing = ring.begin(here.buffer, spare.buffer, f"keys in step {step + 1} of {ring.ranks}")
-        keys, values = (k, v) if here is None else (here.k, here.v)
-        for meeting in ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks):
-            result.add(keys, values, meeting)
-        if passing is not None:
-            passing.wait()
-            here, spare = spare, here
+    keys = _Keys(ring, k, v, "")
+    for step, found in enumerate(_ring_plan(q, k, call, ring)):
+        if step > 0:
+            keys.next()
+        keys.begin(step)
+        for meeting in found:
+            result.add(*keys.here, meeting)
     return (*result.finish(), q, k, v)
 
 
@@ -229,30 +307,46 @@ def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
                    call: Call) -> Tuple[Tensor, ...]:
     """Each step computes the gradients of the keys that are here. They are added to those that arrive from the rank
     before, and travel on, one step behind the keys. So a chunk's gradients begin at its owner's neighbour, and end at
-    its owner."""
+    its owner.
+
+    The own keys have two parts, where masks let them: the last rows' queries while the first keys travel, the first
+    rows' queries while the last gradients do. If there is one part, it is computed last: gradients are twice as large.
+    """
     ring, sums = _Ring(call.group), _Gradients(d_out, q, out, lse, call)
-    here, spare = _Pair.of(k, v), _Pair.like(k, v)
-    own = _Pair.like(k, v, torch.float32)
+    keys = _Keys(ring, k, v, " of backward")
+    keys.begin(0)
+    mine = ring_meetings(q, k, call, ring.rank, ring.rank, ring.ranks, q.shape[call.dim] // 2)
+    own, own_rows = _gradient_pair(k, v, call)
+    for meeting in mine[1:]:
+        sums.add(k, v, own_rows, meeting)
     travelling: Optional[_Passing] = None
-    for step in range(ring.ranks):
-        name = f"keys in step {step + 1} of {ring.ranks} of backward"
-        passing = ring.begin(here.buffer, spare.buffer, name) if step + 1 < ring.ranks else None
-        into = own if step == 0 else _Pair.like(k, v, torch.float32)
-        found = ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks)
-        if not found:
-            into.buffer.zero_()
-        for i, meeting in enumerate(found):
-            sums.add(here.k, here.v, into.k, into.v, meeting, fresh=i == 0)
-        if step > 0:
-            if travelling is not None:
-                into.buffer.add_(travelling.wait())
-            travelling = ring.begin(into.buffer, torch.empty_like(into.buffer), "gradients of " + name)
-        if passing is not None:
-            passing.wait()
-            here, spare = spare, here
-    if travelling is not None:
-        own.buffer.add_(travelling.wait())
-    return (sums.dq(), own.k.to(k.dtype), own.v.to(v.dtype), *(() if sums.d_sinks is None else (sums.d_sinks,)))
+    for step in range(1, ring.ranks):
+        keys.next()
+        keys.begin(step)
+        into, rows = _gradient_pair(k, v, call)
+        for meeting in ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks):
+            sums.add(*keys.here, rows, meeting)
+        for gradient in rows:
+            gradient.begin()
+        if travelling is not None:
+            into.buffer.add_(travelling.wait()[0])
+        name = f"gradients of keys in step {step + 1} of {ring.ranks} of backward"
+        travelling = ring.begin((into.buffer,), (torch.empty_like(into.buffer),), name)
+    for meeting in mine[:1]:
+        sums.add(k, v, own_rows, meeting)
+    for gradient in own_rows:
+        gradient.begin()
+    whole = _Pair.like(k, v)
+    if travelling is None:
+        whole.buffer.copy_(own.buffer)
+    else:
+        torch.add(own.buffer, travelling.wait()[0], out=whole.buffer)  # in float32, rounded once
+    return (sums.dq(), whole.k, whole.v, *(() if sums.d_sinks is None else (sums.d_sinks,)))
+
+
+def _gradient_pair(k: Tensor, v: Tensor, call: Call) -> Tuple[_Pair, Tuple[_Begun, _Begun]]:
+    pair = _Pair.like(k, v, torch.float32)
+    return pair, (_Begun(pair.k, call.dim), _Begun(pair.v, call.dim))
 
 
 # ---- all keys at once ----
@@ -297,10 +391,12 @@ def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor
                      call: Call) -> Tuple[Tensor, ...]:
     keys, values = _gathered(k, v, call)
     sums = _Gradients(d_out, q, out, lse, call)
-    dk, dv = (torch.zeros_like(tensor, dtype=torch.float32) for tensor in (keys, values))
+    into, rows = _gradient_pair(keys, values, call)
     for meeting in gather_meetings(q, keys, call, dist.get_rank(call.group), dist.get_world_size(call.group)):
-        sums.add(keys, values, dk, dv, meeting._replace(settings={**call.masks(), **meeting.settings}), fresh=False)
-    return (sums.dq(), *_summed(dk, dv, k, v, call), *(() if sums.d_sinks is None else (sums.d_sinks,)))
+        sums.add(keys, values, rows, meeting._replace(settings={**call.masks(), **meeting.settings}))
+    for gradient in rows:
+        gradient.begin()
+    return (sums.dq(), *_summed(into.k, into.v, k, v, call), *(() if sums.d_sinks is None else (sums.d_sinks,)))
 
 
 def _summed(dk: Tensor, dv: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:

@@ -430,6 +430,13 @@ def explain(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGrou
     return {"schedule": chosen, "reason": reason}
 
 
+def _agree_on_rounds(rounds: Any, group: Optional[dist.ProcessGroup]) -> None:
+    """Raises one error on every rank if their rounds differ or are wrong."""
+    is_right = isinstance(rounds, int) and rounds >= 1
+    wrong = None if is_right else ValueError(f"rounds is {rounds!r}; it must be a whole number, at least 1")
+    _raise_common(f"tune with rounds {rounds!r}", wrong, group)
+
+
 def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -> Dict[str, float]:
     """Times all schedules that serve a call, and returns their us. All ranks call it alike.
 
@@ -438,8 +445,7 @@ def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -
     knowledge lasts as long as the group.
     settings: as in attention, without schedule. If a tensor requires a gradient, backward is timed, too.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds is {rounds}; it must be at least 1")
+    _agree_on_rounds(rounds, settings.get("group"))
     attend: Dict[str, Any] = {name: value for name, value in settings.items() if name != "return_lse"}
     asked = {name: value for name, value in attend.items() if name not in ("dropout_seed", "positions")}
     explain(q, k, v, **asked)  # checks the call

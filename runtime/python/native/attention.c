@@ -7,7 +7,7 @@
 #include "native.h"
 #include "runtime/base/problem.h"
 
-enum { Q, K, V, OUT, LSE, OPERANDS };
+enum { Q, K, V, OUT, LSE, CARRIED, OPERANDS };
 
 /* Returns true if the problem has a feature of inference. Models that use one outside torch.no_grad() seldom want a
  * gradient, so forward runs, and backward raises. */
@@ -61,6 +61,8 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o, const
                                               .o = fa2py_tensor_of(call, &o[OUT]),
                                               .lse = fa2py_floats_of(&o[LSE]),
                                               .softmax_scale = call->scale};
+    if (call->carried != NULL)
+        launch->args.forward.carried = fa2py_tensor_of(call, &o[CARRIED]);
     fa2py_features_put(call, &o[K], features, &launch->args);
     return fa2py_launch_on(call, &o[Q], launch);
 }
@@ -68,6 +70,10 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o, const
 /* Writes the results of an empty call. Merging an empty result changes nothing, unless there are sinks. */
 static bool answer(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
+    if (call->carried != NULL) {
+        PyErr_SetString(PyExc_ValueError, "k has no rows: with carried, give keys, or convert carried");
+        return false;
+    }
     if (call->partial == FA2_PARTIAL_MERGE && features->of[FA2I_OPERAND_sinks].object == NULL)
         return true;
     if (call->partial == FA2_PARTIAL_MERGE) {
@@ -75,6 +81,13 @@ static bool answer(const fa2py_call *call, const fa2py_operand *o, const fa2py_f
         return false;
     }
     return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], &features->of[FA2I_OPERAND_sinks], stream);
+}
+
+/* Opens the result that is merged: float32, in the shape of out. */
+static bool open_carried(const fa2py_call *call, void *stream, fa2py_operand *o)
+{
+    return fa2py_open_fp32(call, &o[Q], "carried", call->carried, stream, &o[CARRIED]) &&
+           fa2py_check_shape(&o[CARRIED], &o[OUT]);
 }
 
 PyObject *fa2py_run(const fa2py_call *call)
@@ -93,7 +106,8 @@ PyObject *fa2py_run(const fa2py_call *call)
     ok = ok && (!is_empty || fa2py_check_problem(&problem)) &&
          (!call->differentiable || check_differentiable(&problem)) &&
          fa2py_open_out(call, &o[Q], &o[V], call->out, launch.stream, &o[OUT]) &&
-         (!call->want_lse || fa2py_open_lse(call, &o[Q], call->lse, launch.stream, &o[LSE]));
+         (!call->want_lse || fa2py_open_lse(call, &o[Q], call->lse, launch.stream, &o[LSE])) &&
+         (call->carried == NULL || open_carried(call, launch.stream, o));
     if (ok && (is_empty ? answer(call, o, &features, launch.stream) : launch_forward(call, o, &features, &launch))) {
         result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
         if (!call->want_lse)
@@ -142,12 +156,27 @@ static bool is_given(PyObject *value)
 
 /* ---- partial results ---- */
 
-enum { PARTIAL_OUT = ARG_CAUSAL + FA2PY_SETTINGS, PARTIAL_LSE, PARTIAL_HOW, PARTIAL_ARGS };
+enum { PARTIAL_OUT = ARG_CAUSAL + FA2PY_SETTINGS, PARTIAL_LSE, PARTIAL_HOW, PARTIAL_CARRIED, PARTIAL_ARGS };
 
-static const char *const partial_words[] = {"q", "k", "v", "out", "lse", "partial"};
+static const char *const partial_words[] = {"q", "k", "v", "out", "lse", "partial", "carried"};
 static PyObject *partial_interned[PARTIAL_ARGS];
 static const fa2py_signature partial_signature = {"attention_partial", PARTIAL_ARGS,    3, 3, partial_words, ARG_CAUSAL,
                                                   FA2PY_SETTINGS,      partial_interned};
+
+/* Raises ValueError unless what is merged is given, once. */
+static bool check_merged(const fa2py_call *call)
+{
+    const char *wrong = NULL;
+    if (call->carried != NULL && call->partial != FA2_PARTIAL_NONE)
+        wrong = "partial and carried are both given; with carried, out is in q's type";
+    else if (call->carried != NULL && call->lse == NULL)
+        wrong = "carried is given, but lse is not: it holds the LSE of carried";
+    else if (call->partial == FA2_PARTIAL_MERGE && (call->out == NULL || call->lse == NULL))
+        wrong = "partial is \"merge\", but out and lse are not both given: they hold the result that is merged";
+    if (wrong != NULL)
+        PyErr_SetString(PyExc_ValueError, wrong);
+    return wrong == NULL;
+}
 
 PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -159,16 +188,13 @@ PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ss
                        .tensors = {values[Q], values[K], values[V]},
                        .out = is_given(values[PARTIAL_OUT]) ? values[PARTIAL_OUT] : NULL,
                        .lse = is_given(values[PARTIAL_LSE]) ? values[PARTIAL_LSE] : NULL,
+                       .carried = is_given(values[PARTIAL_CARRIED]) ? values[PARTIAL_CARRIED] : NULL,
                        .want_lse = true};
-    if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) || !fa2py_parse_partial(values[PARTIAL_HOW], &call.partial))
+    if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) || !fa2py_parse_partial(values[PARTIAL_HOW], &call.partial) ||
+        !check_merged(&call))
         return NULL;
-    if (call.partial == FA2_PARTIAL_NONE)
+    if (call.partial == FA2_PARTIAL_NONE && call.carried == NULL)
         call.partial = FA2_PARTIAL_WRITE;
-    if (call.partial == FA2_PARTIAL_MERGE && (call.out == NULL || call.lse == NULL)) {
-        PyErr_SetString(PyExc_ValueError, "partial is \"merge\", but out and lse are not both given: they hold the "
-                                          "result that is merged");
-        return NULL;
-    }
     return fa2py_run(&call);
 }
 

@@ -224,6 +224,7 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, 
     problem->sums = call->op == FA2_OP_FORWARD ? call->sums : FA2_SUMS_FP32;
     problem->scores = call->op == FA2_OP_FORWARD ? call->scores : FA2_SCORES_EXACT;
     problem->partial = (int32_t)call->partial;
+    problem->carry = call->carried != NULL;
     if (problem->kv && is_type(&features->of[FA2I_OPERAND_k_scale].view.tensor, DL_FLOAT, 16))
         problem->kv_scales = FA2_SCALES_FP16;
     if (call->features[FA2I_OPERAND_rotary_cos] != NULL) {

@@ -55,7 +55,8 @@ static const char partial_doc[] =
     "attention_partial(q, k, v, *, " SETTINGS_BEFORE
 #define KEYWORD(word, doc) #word "=None, "
 #include "keywords.def"
-        SETTINGS_AFTER "context=None, stream=None, out=None, lse=None, partial='write')\n--\n\n"
+        SETTINGS_AFTER "context=None, stream=None, out=None, lse=None, partial='write', "
+    "carried=None)\n--\n\n"
     "Returns attention over a part of the keys, as (out, lse), both float32, to be merged with that over other parts.\n"
     "\n"
     "q, k, v and the settings: as in attention. There are no gradients: see attention_backward's `partial`.\n"
@@ -63,6 +64,8 @@ static const char partial_doc[] =
     "they\n"
     "become the result over all of them. Rows whose lse is -inf have no result yet.\n"
     "out, lse: float32, in the shapes that attention returns. None: new tensors; only for 'write'.\n"
+    "carried: for the last part. float32, out over all other keys, whose LSE is in lse. out is then in q's type, over\n"
+    "all keys, rounded once, and lse becomes that over all keys. Without partial.\n"
     "\n"
     "Sinks count in each call that has them: give them to one. Raises the exceptions of attention.";
 

@@ -229,6 +229,7 @@ typedef struct fa2py_call {
     fa2_sums sums; /* permissions: backward does not read them */
     fa2_scores scores;
     fa2_partial partial;    /* not NONE: out, or the gradients, are float32 */
+    PyObject *carried;      /* out over other keys, float32, with which the result is merged; NULL: none. Borrowed */
     fa2py_context *context; /* NULL: the default one */
     bool has_stream;
     void *stream;

@@ -123,15 +123,17 @@ struct fp32 {
 };
 using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -150,6 +152,7 @@ constexpr bool kPaged = false;
 constexpr bool kLeftpad = false;
 constexpr bool kCacheRows = false;
 constexpr bool kAppend = false;
+constexpr bool kCarry = false;
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
@@ -194,16 +197,22 @@ struct PageSteps {
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *sinks = nullptr, *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;
@@ -1334,13 +1343,35 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
 //
 // Two results of one row over disjoint keys, each normalised, are merged as
 //
 //     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
 //
 // A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
+}
 
 // The weights of one row: of the result of this launch, and of the one in memory.
 struct Merge {
@@ -1361,26 +1392,30 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised: fp32, merged if the kernel merges.
-    __device__ __forceinline__ void put(char *to, float2 x) const
+    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
+    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
     {
-        float2 *const at = reinterpret_cast<float2 *>(to);
         if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
+            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
         }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, float4 x) const
+    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
     {
-        float4 *const at = reinterpret_cast<float4 *>(to);
         if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
+            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
         }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float4 *>(to) = x;
     }
 };
 
@@ -1413,7 +1448,7 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
-// ---- epilogue of O in fp32: it is written from registers, with LSE -------------------------------------------------
+// ---- epilogue of O that is fp32 or merged: it is written from registers, with LSE ----------------------------------
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
 {
@@ -1460,7 +1495,7 @@ __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Param
         __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
 }
 
-// Writes O in fp32 and LSE, from registers: the four lanes of a quad fill a sector.
+// Writes O and LSE from registers. In fp32 the four lanes of a quad fill a sector.
 __device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
                                                    const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                    int warp_row, int lane)
@@ -1478,11 +1513,14 @@ __device__ __forceinline__ void write_partial_rows(const Params &p, const BlockC
             if (block_row >= coord.rows)
                 continue;
             const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + lane % 4 * 8;
+            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
+            const char *const from =
+                old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
 #pragma unroll
             for (int n = 0; n < kOutTiles; n++)
                 if (own_chunk(n) < kHeadDimV / 8)
-                    merge.put(to + own_chunk(n) * 32,
+                    merge.put(to + own_chunk(n) * kChunkBytes + lane % 4 * 2 * kOutBytes,
+                              from + own_chunk(n) * 32 + lane % 4 * 8,
                               float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
             if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
                 p.lse[coord.index(p, block_row)] = merge.lse;
@@ -1681,7 +1719,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
-    if constexpr (kPartial) {
+    if constexpr (kPartial || kCarry) {
         write_partial_rows(p, coord, o, row, warp_row, lane);
         return;
     }

@@ -125,15 +125,17 @@ struct fp32 {
 };
 using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
 #define FA2_SCORE_PARAMS true  // members of softcap and window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -152,6 +154,7 @@ constexpr bool kPaged = true;
 constexpr bool kLeftpad = false;
 constexpr bool kCacheRows = false;
 constexpr bool kAppend = false;
+constexpr bool kCarry = false;
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
@@ -196,10 +199,15 @@ struct PageSteps {
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES true
 
@@ -282,11 +290,14 @@ FA2I_PARAM(INT64, dbias_key)
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 /* kv in 8 bits: [batches, rows, Hkv] of K, and of V. Kernels without it lack these members, which therefore stay the
- * last ones: new members go before them. */
+ * last ones but for those of carry: new members go before them. */
 FA2I_KV_PARAM(FLOATS, k_scale)
 FA2I_KV_PARAM(STRIDES, k_scale_stride)
 FA2I_KV_PARAM(FLOATS, v_scale)
 FA2I_KV_PARAM(STRIDES, v_scale_stride)
+/* carry: O over other keys, fp32, [B, Sq, Hq, Dv]. Kernels without it lack these members. */
+FA2I_CARRY_PARAM(FLOATS, carried)
+FA2I_CARRY_PARAM(STRIDES, carried_stride)
 };
 
 // One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
@@ -926,10 +937,10 @@ __device__ __forceinline__ bool find_share(Coord &coord, const Params &p, const 
     return true;
 }
 
-// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges leaves it alone.
+// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges in place leaves it alone.
 __device__ __forceinline__ void clear_chunk(const Params &p, int head, int row, int chunk)
 {
-    if constexpr (kMerges)
+    if constexpr (kMerges && !kCarry)
         return;
     char *const to = p.o + (head * p.o_stride.head + row * p.o_stride.seq) * kOutBytes + chunk * kChunkBytes;
     *reinterpret_cast<uint4 *>(to) = uint4{};
@@ -1834,13 +1845,35 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
 //
 // Two results of one row over disjoint keys, each normalised, are merged as
 //
 //     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
 //
 // A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
+}
 
 // The weights of one row: of the result of this launch, and of the one in memory.
 struct Merge {
@@ -1861,26 +1894,30 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised: fp32, merged if the kernel merges.
-    __device__ __forceinline__ void put(char *to, float2 x) const
+    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
+    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
     {
-        float2 *const at = reinterpret_cast<float2 *>(to);
         if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
+            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
         }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, float4 x) const
+    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
     {
-        float4 *const at = reinterpret_cast<float4 *>(to);
         if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
+            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
         }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float4 *>(to) = x;
     }
 };
 
@@ -2104,9 +2141,11 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
         lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
     else if constexpr (kMerges)
         lse = merged.lse(p.scale);
-    char *out = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + column * kOutBytes;
+    char *const row = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes, *const out = row + column * kOutBytes;
     if constexpr (kMerges) {
-        Merge(lse, load_shared_4(old)).put(out, merged.o);
+        const char *const from =
+            old_row(p, row, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
+        Merge(lse, load_shared_4(old)).put(out, from + column * 4, merged.o);
         return;
     }
     if constexpr (kPartial)
@@ -2921,12 +2960,21 @@ struct RowParts {
     }
 };
 
-// Writes this lane's columns of O, if it has any, in fp32. Returns LSE to be written.
-__device__ __forceinline__ float put_partial(char *to, int own_splits, const float4 &x, float inverse,
+// Returns the first element of a row. row: among all packed rows, or of its batch.
+__device__ __forceinline__ int64 offset_of(const Strides &stride, int batch, int head, int row)
+{
+    if constexpr (kVarlen)
+        return head * stride.head + row * stride.seq;
+    else
+        return batch * stride.batch + head * stride.head + row * stride.seq;
+}
+
+// Writes this lane's columns of O, if it has any. from: those before. Returns LSE to be written.
+__device__ __forceinline__ float put_partial(char *to, const char *from, int own_splits, const float4 &x, float inverse,
                                              const Merge &merge)
 {
     if (own_splits > 0)
-        merge.put(to, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+        merge.put(to, from, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
     return merge.lse;
 }
 
@@ -2951,17 +2999,16 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
     await_step_before();
     if (row >= rows)
         return;
-    char *o;
     if constexpr (kVarlen) {
         batch = sequence_of_row(p, packed);
         const auto sequence = sequence_of(p, batch);
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
-        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * kOutBytes;
-    } else {
-        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * kOutBytes;
     }
+    auto offset = [&](const Strides &stride) { return offset_of(stride, batch, head, kVarlen ? packed : query); };
+    char *const o = p.o + offset(p.o_stride) * kOutBytes;
+    const char *const old_o = old_row(p, o, offset);
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
         return;  // its only block has written it
@@ -3021,8 +3068,8 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
             inverse = end.inverse;
             lse = end.lse;
         }
-        if constexpr (kPartial)
-            lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
+        if constexpr (kPartial || kCarry)
+            lse = put_partial(o + column * kOutBytes, old_o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
         else if (own_splits > 0)
             *reinterpret_cast<uint2 *>(o + column * kElemBytes) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
