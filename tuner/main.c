@@ -46,7 +46,7 @@ static int run_man(int argc, char **argv);
 
 static const fa2i_command commands[] = {
     {"tune", fa2i_cmd_tune,
-     "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
+     "--device N [--arch SM] [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
      "measure on a GPU and store the winners",
      "Generates and compiles the variants for each shape, verifies them, times them on the device\n"
      "and stores the winners with their kernels. A later run continues where this one stopped.\n"
@@ -54,8 +54,10 @@ static const fa2i_command commands[] = {
      "it called, most GPU time first. FA2_CAPTURE=FILE in the environment makes any program write\n"
      "such a shape file.\n\n"
      "  --device N        the CUDA device, 0 for the first; all: every one, equal cards together;\n"
-     "                    a program runs once then\n" SHAPE_HELP DB_HELP JOBS_HELP
-     "  --budget SECONDS  stop after this time; the best so far win, and a later run continues.\n"
+     "                    a program runs once then\n"
+     "  --arch SM         let the device play an older SM: sm_86. Its families are timed as PTX within\n"
+     "                    its limits, and stored as the device \"proxy sm_86 on ...\", which no call uses\n" SHAPE_HELP
+         DB_HELP JOBS_HELP "  --budget SECONDS  stop after this time; the best so far win, and a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n"
      "  --all             measure every candidate, also those that other measurements rule out\n"
      "  --force           measure tuned problems again. The old winners stay until there are new\n"

@@ -63,7 +63,17 @@ fa2_status fa2i_evidence_reserve(fa2i_evidence *e, size_t kernels, size_t sets, 
 
 /* ---- kernels ---- */
 
-/* Kernels that were made for the SM, or measured on it. */
+/* A proxy's results are evidence for proxies of the SM alone. */
+#define IS_PROXY "(d.name GLOB '" FA2I_PROXY_NAME "*') "
+
+/* Kernels that were verified, timed, or won. */
+#define TRIED_BY                                                                                                       \
+    "(SELECT t.kernel FROM device d JOIN (SELECT device, kernel FROM verification UNION ALL "                          \
+    "SELECT device, kernel FROM measurement UNION ALL SELECT device, kernel FROM winner) t ON t.device = d.id WHERE "
+#define TRIED_BY_PROXIES TRIED_BY IS_PROXY ")"
+#define TRIED_BY_DEVICES TRIED_BY "NOT " IS_PROXY ")"
+
+/* Kernels that were made for the SM, or measured on it. For a device, those that only proxies tried are left out. */
 static const char kernels_sql[] =
     "SELECT k.id, k.key, k.variant, k.class, k.recipe, k.registers, k.outcome, "
     "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator, k.spill_bytes > 0 "
@@ -74,6 +84,7 @@ static const char kernels_sql[] =
     "(SELECT id FROM device WHERE arch = ?1)) "
     "OR k.id IN (SELECT w.kernel FROM winner w WHERE w.device IN "
     "(SELECT id FROM device WHERE arch = ?1))) "
+    "AND (?2 OR k.id NOT IN " TRIED_BY_PROXIES " OR k.id IN " TRIED_BY_DEVICES ") "
     "AND k.id NOT IN (SELECT kernel FROM verification WHERE outcome <> 'ok') "
     "AND k.id NOT IN (SELECT kernel FROM measurement "
     "WHERE outcome IN ('wrong', 'fault', 'hang', 'launch_error')) ORDER BY k.id";
@@ -148,7 +159,7 @@ static const char times_sql[] =
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
     " FROM timed t JOIN device d ON d.id = t.device JOIN problem p ON p.id = t.problem "
-    "WHERE d.arch = ?1 AND p.op = ?2 AND t.us > 0 AND t.us <= ?3 ORDER BY t.device, t.problem, "
+    "WHERE d.arch = ?1 AND " IS_PROXY "= ?4 AND p.op = ?2 AND t.us > 0 AND t.us <= ?3 ORDER BY t.device, t.problem, "
     "t.measured DESC, t.kernel";
 
 static fa2i_known_set read_set(sqlite3_stmt *stmt)
@@ -238,7 +249,7 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
 static fa2_status read_kernels(reading *r)
 {
     sqlite3_stmt *stmt = NULL;
-    const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch)};
+    const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch), fa2i_sql_int(fa2i_card_is_proxy(r->card))};
     fa2_status st = fa2i_sql_prepare(r->cache, kernels_sql, FA2I_SQL_VALUES(values), &stmt);
     while (st == FA2_OK && fa2i_sql_next(r->cache, stmt, &st))
         st = add_kernel(r, stmt);
@@ -252,7 +263,7 @@ static fa2_status read_times(reading *r)
     int64_t last[3] = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch),
                                      fa2i_sql_text(fa2i_field_word(FA2I_FIELD_op, (int32_t)r->op)),
-                                     fa2i_sql_real(FA2I_US_MAX)};
+                                     fa2i_sql_real(FA2I_US_MAX), fa2i_sql_int(fa2i_card_is_proxy(r->card))};
     fa2_status st = fa2i_sql_prepare(r->cache, times_sql, FA2I_SQL_VALUES(values), &stmt);
     while (st == FA2_OK && fa2i_sql_next(r->cache, stmt, &st))
         st = add_time(r, stmt, last);

@@ -48,7 +48,8 @@ typedef struct fa2i_evidence {
 } fa2i_evidence;
 
 /* Get the evidence for an operation on a card's SM. abi: the operation's; a class's revision is added to it. Kernels
- * that need more shared memory than the card has are left out. On FA2_OK *ret_evidence belongs to the caller
+ * that need more shared memory than the card has are left out. What proxies found (fa2i_card_is_proxy) is evidence for
+ * proxies alone. On FA2_OK *ret_evidence belongs to the caller
  * (fa2i_evidence_done). */
 fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op op, int abi,
                                fa2i_evidence *ret_evidence);

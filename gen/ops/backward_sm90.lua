@@ -261,7 +261,7 @@ for _, axis in ipairs({
       end,
    },
    {
-      name = "heads", values = {0, 1, 2, 4}, quiet = true, phase = "launch",
+      name = "heads", values = {0, 1, 2}, quiet = true, phase = "launch",
       when = function(v)
          if (v.split == 2) ~= (v.heads > 0) then
             return nil, "heads is for split=2, whose blocks have some of a group's query heads"

@@ -157,15 +157,13 @@ local function find_facts(v, path, registers)
    local pipeline = pipelines[v.kstages .. "," .. v.vstages]
    local d_pad, dv_pad = padded(v)
    local k_pad, v_pad = columns_in_smem(v)
-   -- A thread of a block with more than eight warps has fewer than 255 registers.
-   local most = math.min(255, 65536 // (32 * v.warps))
-   local may_spill = registers == 0 or registers >= most
+   local may_spill = registers == 0 or registers >= 255
    local fp32, ex2 = features.work_per_score(v, v.bc, "forward")
    return {
       warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, k_pad = k_pad, v_pad = v_pad, parts = v.parts,
       smem_bytes = smem_bytes(v), k8 = path.k8,
-      registers = registers > 0 and registers or math.min(live + free_registers, most), live = live,
-      spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
+      registers = registers > 0 and registers or math.min(live + free_registers, 255), live = live,
+      spilled = may_spill and math.max(live - spare_registers, 0) or 0,
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       int8 = int8.is_on(v),

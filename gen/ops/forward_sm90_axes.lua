@@ -81,7 +81,7 @@ end
 local own_axes = {
    precision.axes[1], precision.axes[2], partial.carry.axis, partial.axis,
    {name = "groups", values = {1, 2, 3}},
-   {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}, when = may_tile},
+   {name = "bc", values = {64, 80, 96, 112, 128, 176}, when = may_tile},
    {name = "stages", values = {2, 3}, when = may_stage},
    {name = "pingpong", values = {0, 1}, when = may_pingpong},
    {name = "alibi_mma", values = {0, 1}, when = may_use_alibi_mma, quiet = true},

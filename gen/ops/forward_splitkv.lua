@@ -54,7 +54,7 @@ M.waves = {name = "waves", values = waves, phase = "launch", when = is_worth_wav
 M.axes = {
    {name = "br", values = {16, 32, 64}},
    {name = "bc", values = {16, 32, 64}},
-   {name = "warps", values = {1, 2, 4, 8, 16}},
+   {name = "warps", values = {1, 2, 4, 8}},
    {name = "teams", values = {1, 2, 4, 8}, when = is_block},
    {name = "kstages", values = {1, 2, 3}},
    {name = "vstages", values = {1, 2, 3}, when = is_pipeline},

@@ -54,6 +54,26 @@ bool fa2i_card_is_same(const fa2i_card *a, const fa2i_card *b)
            a->smem_block_bytes == b->smem_block_bytes && a->l2_bytes == b->l2_bytes;
 }
 
+bool fa2i_card_is_proxy(const fa2i_card *card)
+{
+    return strncmp(card->name, FA2I_PROXY_NAME, strlen(FA2I_PROXY_NAME)) == 0;
+}
+
+fa2i_card fa2i_card_proxy(const fa2i_card *card, const fa2i_card *of_sm)
+{
+    fa2i_card proxy = *card;
+    proxy.arch = of_sm->arch;
+    proxy.generic = true;
+    if (proxy.smem_block_bytes > of_sm->smem_block_bytes)
+        proxy.smem_block_bytes = of_sm->smem_block_bytes;
+    if (proxy.smem_sm_bytes > of_sm->smem_sm_bytes)
+        proxy.smem_sm_bytes = of_sm->smem_sm_bytes;
+    const int written = snprintf(proxy.name, sizeof proxy.name, FA2I_PROXY_NAME "%d on ", of_sm->arch);
+    snprintf(proxy.name + written, sizeof proxy.name - (size_t)written, "%.*s",
+             (int)(sizeof proxy.name - (size_t)written - 1), card->name);
+    return proxy;
+}
+
 fa2_status fa2i_variant_check_class(const fa2i_variant *record, const char *class_key)
 {
     if (strcmp(record->class_key, class_key) == 0)

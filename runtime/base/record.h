@@ -43,6 +43,15 @@ typedef struct fa2i_card {
 /* Returns whether the database treats two cards as one device. Cards of one SM can differ, and clocks change. */
 bool fa2i_card_is_same(const fa2i_card *a, const fa2i_card *b);
 
+/* A proxy: a card that plays an older SM, so that the families of that SM can be timed without one. Its times are the
+ * playing card's, so no call may take them. Its name says so, "proxy sm_86 on NVIDIA H100", and no driver reports such a
+ * name. */
+#define FA2I_PROXY_NAME "proxy sm_"
+bool fa2i_card_is_proxy(const fa2i_card *card);
+
+/* Returns the card as a proxy for the SM of another card, with the smaller limits of both. */
+fa2i_card fa2i_card_proxy(const fa2i_card *card, const fa2i_card *of_sm);
+
 /* One point of a family's tuning space. text is canonical, and it is the generator's only input: "fwd_sm80 d=64
  * dtype=fp16 causal=0 br=128 bc=64 ...". */
 typedef struct fa2i_variant {

@@ -103,6 +103,24 @@ fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *option
                         : fa2i_fail_prefix(st, "--arch sm_86 would need no GPU; --device %d", options->device);
 }
 
+fa2_status fa2i_archs_play(fa2i_generator *generator, const fa2i_options *options, fa2i_card *card)
+{
+    fa2i_card of_sm;
+    if (options->arch_count == 0 && !options->arch_all && !options->arch_native)
+        return FA2_OK;
+    if (options->arch_count != 1 || options->arch_all || options->arch_native)
+        return fa2i_fail(FA2_E_INVALID, "tune takes one SM for the card to play, and no list: --arch sm_86");
+    fa2_status st = fa2i_generator_card(generator, options->archs[0], &of_sm);
+    if (st != FA2_OK)
+        return st;
+    if (of_sm.arch >= card->arch)
+        return fa2i_fail(
+            FA2_E_INVALID, "--arch sm_%d: a card plays only an SM older than its own, and this is %s with sm_%d%s",
+            of_sm.arch, card->name, card->arch, of_sm.arch == card->arch ? "; tune it without --arch" : "");
+    *card = fa2i_card_proxy(card, &of_sm);
+    return FA2_OK;
+}
+
 fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options)
 {
     fa2_status st = FA2_OK;

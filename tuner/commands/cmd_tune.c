@@ -94,10 +94,24 @@ static fa2_status parse(command *c, int argc, char **argv)
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv,
                                FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_BUDGET |
-                                   FA2I_OPT_JSON | FA2I_OPT_PROGRAM | FA2I_OPT_TUNE | FA2I_OPT_DRY_RUN,
+                                   FA2I_OPT_JSON | FA2I_OPT_PROGRAM | FA2I_OPT_TUNE | FA2I_OPT_DRY_RUN | FA2I_OPT_ARCH,
                                &c->options));
     if (c->options.device == -1)
         st = fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them");
+done:
+    return st;
+}
+
+/* With --arch the device plays an older SM, whose code it takes as PTX. Without NVRTC, fa2i_tune_plan finds a target. */
+static fa2_status read_device(command *c)
+{
+    fa2i_gpu *gpu = &c->gpu;
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_gpu_read(c->options.device, gpu));
+    FA2_TRY(fa2i_archs_play(c->tune.generator, &c->options, &gpu->card));
+    if (gpu->compiles && fa2i_card_is_proxy(&gpu->card))
+        FA2_TRY(fa2i_target_for(gpu->card.arch, true, &gpu->target));
+    c->tune.target = gpu->target;
 done:
     return st;
 }
@@ -118,9 +132,8 @@ static fa2_status open_tune(command *c)
                                      .dry_run = o->dry_run,
                                      .json = o->json};
     c->tune = (fa2i_tune){.request = &c->request, .budget = &c->budget, .gpu = &c->gpu};
-    FA2_TRY(fa2i_gpu_read(o->device, &c->gpu));
-    c->tune.target = c->gpu.target; /* without NVRTC, fa2i_tune_plan finds another one */
     FA2_TRY(fa2i_generator_create_stoppable(c->budget.stop, &c->tune.generator));
+    FA2_TRY(read_device(c));
     FA2_TRY(open_database(c));
 done:
     return st;

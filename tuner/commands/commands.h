@@ -103,6 +103,10 @@ fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 /* Returns the card of --device, or the one that stands for SM number n of --arch. */
 fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *options, size_t n, fa2i_card *ret_card);
 
+/* Replaces a card by the proxy for the one SM of --arch, which must be older than the card's. Does nothing without
+ * --arch. */
+fa2_status fa2i_archs_play(fa2i_generator *generator, const fa2i_options *options, fa2i_card *card);
+
 /* Prints "fa2-tune: message" with this thread's last message, and returns the exit status for it. After an interruption
  * that is FA2I_EXIT_INTERRUPTED, whatever failed because of it. */
 int fa2i_report_failure(fa2_status status);
