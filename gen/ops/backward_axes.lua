@@ -43,7 +43,15 @@ local own_axes = {
    kinds.deterministic,
    {name = "br", values = {32, 64, 128}},
    {name = "bc", values = {16, 32, 64, 128, 256}},
-   {name = "warps", values = {2, 4, 8}},
+   {
+      name = "warps", values = {1, 2, 4, 8},
+      when = function(v)
+         if v.br > 64 * v.warps then
+            return nil, "a thread copies LSE or delta of four rows at most"
+         end
+         return true
+      end,
+   },
    {name = "qwarps", values = {1, 2, 4}, when = divides_keys},
    {name = "parts", values = {1, 2, 4}, when = divides_queries},
    {name = "stages", values = {1, 2, 3}},
