@@ -70,11 +70,11 @@ struct DqPart {
             add_dq(sum, dq, lane, rows, columns);
             return;
         }
-        if constexpr (kAddsApart) {  // the part before is read
+        if constexpr (kAddsApart) {
             barrier_wait(barriers.dq_empty(), parity ^ 1);
         } else {
             if (lane == 0)
-                wait_stores();
+                wait_stores();  // the part before is read
             __syncwarp();
         }
 #pragma unroll

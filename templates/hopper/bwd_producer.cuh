@@ -97,8 +97,8 @@ struct Loads {
         at.advance(tiles, tiles.end(p));
     }
 
-    // Counts all tiles, and gives the stages of dS^T back. For a thread that does nothing else (kCountsApart): the fence
-    // of a count takes as long as additions do to reach memory, which would hold up loads, or the next dQ.
+    // Counts all tiles, and gives the stages of dS^T back. For a thread that does nothing else (kCountsApart): the
+    // fence of a count takes as long as additions do to reach memory, which would hold up loads, or the next dQ.
     __device__ __forceinline__ void count_all(const TileRange &tiles, Cursor at, int visits) const
     {
         uint32 *const counters = first_counter();

@@ -18,7 +18,7 @@ constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
-// With these and a fixed order of additions, a thread of the producer does what would hold up others (bwd_producer.cuh).
+// If blocks add in a fixed order, a thread of the producer does what would hold up others (bwd_producer.cuh).
 constexpr bool kCountsApart = kDqWarpgroup && kDqInOrder;       // it counts tiles and gives the stages of dS^T back
 constexpr bool kAddsApart = kDqBulk && kDqInOrder;              // it lets the copy engine add dQ, and counts
 constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;  // warps that write a stage of dS^T

@@ -300,12 +300,10 @@ static const bug bugs[] = {
     {"none, wgmma, dQ by the copy engine in turns", "h200", DQ_BULK, "", "", 1, KEYS ",D=128,causal=1,deterministic=1",
      NULL, NULL},
     {"dQ in turns, written over that is still added", "h200", DQ_BULK, "barrier_wait(barriers.dq_empty(), parity ^ 1);",
-     ";", 1, KEYS ",D=128,deterministic=1", "race: it writes shared memory", NULL},
+     ";", 1, KEYS ",D=128,deterministic=1", "race: it reads shared memory", NULL},
     {"dQ in turns, given back before it is read", "h200", DQ_BULK,
      "wait_stores();\n            barrier_arrive(barriers.dq_empty());", "barrier_arrive(barriers.dq_empty());", 1,
      KEYS ",D=128,deterministic=1", "", "tma.cuh"},
-    {"dQ in turns that is added before its turn", "h200", DQ_BULK, "while (load_counter(counters + tile) < before) {",
-     "while (false) {", 1, KEYS ",D=128,deterministic=1", "other bits", "turns.cuh"},
     {"dQ of no tile, added", "h200", DQ_BULK, "if (!first) {\n        hand_over", "{\n        hand_over", 1,
      KEYS ",D=128", "", NULL},
 };
