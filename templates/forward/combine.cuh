@@ -66,7 +66,7 @@ __device__ __forceinline__ float put_partial(char *to, const char *from, int own
                                              const Merge &merge)
 {
     if (own_splits > 0)
-        merge.put(to, from, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+        merge.put(to, merge.read<float4>(from), float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
     return merge.lse;
 }
 

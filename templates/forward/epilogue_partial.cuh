@@ -125,7 +125,8 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
     if constexpr (kMerges) {
         const char *const from =
             old_row(p, row, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
-        Merge(lse, load_shared_4(old)).put(out, from + column * 4, merged.o);
+        const Merge merge(lse, load_shared_4(old));
+        merge.put(out, merge.read<float4>(from + column * 4), merged.o);
         return;
     }
     if constexpr (kPartial)

@@ -50,13 +50,17 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
-    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
+    // Returns columns before, in fp32, of a row in memory. Numbers: float2 or float4.
+    template <class Numbers> __device__ __forceinline__ Numbers read(const char *from) const
     {
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
+        return old == 0.0f ? Numbers{} : *reinterpret_cast<const Numbers *>(from);
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. y: what read returned.
+    __device__ __forceinline__ void put(char *to, float2 y, float2 x) const
+    {
+        if constexpr (kMerges)
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
         if constexpr (kCarry)
             put_16_bits<Elem>(to, x);
         else
@@ -64,12 +68,10 @@ struct Merge {
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
+    __device__ __forceinline__ void put(char *to, float4 y, float4 x) const
     {
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
+        if constexpr (kMerges)
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
         if constexpr (kCarry)
             put_16_bits<Elem>(to, x);
         else

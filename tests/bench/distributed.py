@@ -63,22 +63,29 @@ class Bench:
         return [torch.randn((batch, rows, count, self.width), generator=generator).bfloat16().to(self.device)
                 for count in (heads, kv_heads, kv_heads, heads)]
 
-    def microseconds(self, call: Callable[[], Any]) -> float:
-        """Median over rounds of the slowest rank's time of a call, of several that follow each other as layers do."""
-        calls = 1 if self.host else 4
-        for _ in range(calls):
-            call()
-        times = torch.empty(self.rounds, device=self.device)
-        for i in range(self.rounds):
-            self.wait()
-            dist.barrier()
-            begin = time.perf_counter()
-            for _ in range(calls):
+    def in_turns(self, calls: Dict[str, Callable[[], Any]]) -> Dict[str, float]:
+        """Median over rounds of the slowest rank's time of each call, of several that follow each other as layers do.
+
+        The calls take turns, so that all of them meet the same heat and power: a GPU that has worked for a second is
+        some percent slower than one that has rested."""
+        count = 1 if self.host else 4
+        times = torch.empty((len(calls), self.rounds), device=self.device)
+        for turn in range(-1, self.rounds):  # the first one is not counted
+            for i, call in enumerate(calls.values()):
                 call()
-            self.wait()
-            times[i] = 1e6 * (time.perf_counter() - begin) / calls
+                self.wait()
+                dist.barrier()
+                begin = time.perf_counter()
+                for _ in range(count):
+                    call()
+                self.wait()
+                if turn >= 0:
+                    times[i, turn] = 1e6 * (time.perf_counter() - begin) / count
         dist.all_reduce(times, dist.ReduceOp.MAX)
-        return statistics.median(times.tolist())
+        return {name: statistics.median(row) for name, row in zip(calls, times.tolist())}
+
+    def microseconds(self, call: Callable[[], Any]) -> float:
+        return self.in_turns({"": call})[""]
 
     def one(self, *tensors: torch.Tensor, **settings: Any) -> torch.Tensor:
         """One GPU's attention."""
@@ -119,18 +126,22 @@ def rate_of(bench: Bench, rows: int) -> None:
         ways[schedule] = lambda *t, how=schedule: distributed.attention(*t, causal=True, schedule=how)
     if peer is not None:
         ways["ring-flash-attn"] = lambda *t: peer.zigzag_ring_flash_attn_func(*t, causal=True)
-    alone: List[float] = []
+    calls: Dict[str, Callable[[], Any]] = {}
     for name, function in ways.items():
+        def forward(run: Callable[..., Any] = function) -> None:
+            with torch.no_grad():
+                run(*leaves)
+
         def both(run: Callable[..., Any] = function) -> None:
             torch.autograd.grad(run(*leaves), leaves, d_out)
 
-        with torch.no_grad():
-            forward = bench.microseconds(lambda run=function: run(*leaves))
-        times = [forward, bench.microseconds(both)]
-        alone = alone or times
+        calls.update({name + " forward": forward, name + " both": both})
+    times = bench.in_turns(calls)
+    for name in ways:
         work = 1 if name == "one GPU" else bench.ranks
-        bench.say(f"{rows:6} rows  {name:16}", *(f"{title} {took:9.1f} us {work * least / took:6.1%}" for title, took, least
-                                              in zip(("forward", "both"), times, alone)))
+        bench.say(f"{rows:6} rows  {name:16}", *(
+            f"{title} {times[name + title]:9.1f} us {work * times['one GPU' + title] / times[name + title]:6.1%}"
+            for title in (" forward", " both")))
 
 
 def rate(bench: Bench) -> None:

@@ -464,25 +464,6 @@ class Model(unittest.TestCase):
 
 @unittest.skipIf(torch is None, "PyTorch or the software device is missing")
 class Layouts(unittest.TestCase):
-    def test_split(self):
-        """A split call has the pairs of a query and a key that the whole one has."""
-        from fa2_attn import _layouts
-
-        def pairs(meeting):
-            shift = meeting.keys.stop - meeting.queries.stop  # bottom-right
-            return {(i, j) for i in range(meeting.queries.start, meeting.queries.stop)
-                    for j in range(meeting.keys.start, meeting.keys.stop) if not meeting.causal or j <= i + shift}
-
-        for queries, keys, causal in ((8, 8, True), (8, 8, False), (8, 12, True), (8, 3, True), (8, 3, False)):
-            whole = _layouts.Meeting(slice(0, queries), slice(0, keys), causal, None, True)
-            for row in range(queries + 1):
-                parts = _layouts.split(whole, row)
-                self.assertEqual(len(parts), 2 if 0 < row < queries and (not causal or keys > queries - row) else 1)
-                self.assertEqual(set().union(*(pairs(part) for part in parts)), pairs(whole), (queries, keys, row))
-                self.assertEqual(sum(len(pairs(part)) for part in parts), len(pairs(whole)))
-        window = _layouts.Meeting(slice(0, 8), slice(0, 8), False, (2, 0), True)
-        self.assertEqual(_layouts.split(window, 4), [window])
-
     def test_rows(self):
         from fa2_attn import _layouts
         rows = _layouts.Rows()

@@ -91,19 +91,6 @@ def _meet(queries: Piece, keys: Piece, shift: int, left: Optional[int], right: O
                    slice(keys.rows.start + first_k, keys.rows.start + end_k), causal, window, own)
 
 
-def split(meeting: Meeting, row: int) -> List[Meeting]:
-    """Returns a meeting as two: the queries before a row, and the others. A meeting with a window, or with no queries on
-    one side, stays one."""
-    if meeting.window is not None or not meeting.queries.start < row < meeting.queries.stop:
-        return [meeting]
-    hidden = meeting.queries.stop - row if meeting.causal else 0  # keys that only later queries see
-    keys = slice(meeting.keys.start, meeting.keys.stop - hidden)
-    if keys.stop <= keys.start:
-        return [meeting]
-    return [meeting._replace(queries=slice(meeting.queries.start, row), keys=keys),
-            meeting._replace(queries=slice(row, meeting.queries.stop))]
-
-
 class Rows:
     """A set of rows, as slices in order."""
 

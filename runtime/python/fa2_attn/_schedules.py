@@ -80,12 +80,10 @@ def _passes_us(link: Link, computing: float, kernel_us: float, moved: float, ste
 
 
 def _ring_backward_us(link: Link, work: Work, step: float) -> float:
-    """Returns us of a ring's backward. Keys travel beside the first part of the own keys' step, and the last gradients,
-    which are fp32, beside the other part. Between, both travel beside each step."""
-    first = 0.75 if work.causal else 0.5  # of the step: the last rows' queries see more
-    between = step if work.ranks == 2 else max(step, link.us(3 * work.keys))
-    return (max(first * step, link.us(work.keys)) + (work.ranks - 1) * between +
-            max((1 - first) * step, link.us(2 * work.keys)))
+    """Returns us of a ring's backward. The first keys are there. Keys travel beside every step but the last two, and
+    gradients, which are fp32, beside every step but the first."""
+    first = step if work.ranks == 2 else max(step, link.us(work.keys))
+    return first + (work.ranks - 2) * max(step, link.us(3 * work.keys)) + max(step, link.us(2 * work.keys))
 
 
 def estimate(schedule: str, work: Work, link: Link) -> float:

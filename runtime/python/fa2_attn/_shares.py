@@ -169,18 +169,14 @@ def _packed_meeting(layout: str, rank: int, owner: int, ranks: int, lengths: Tup
             {"causal": is_causal, **packed_settings(counts_q, counts_k, device)})
 
 
-def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks: int,
-                  row: int = 0) -> List[Meeting]:
-    """Returns what the own queries see of the keys of rank `owner`, as calls. row: no call has queries on both sides of
-    it, where that can be. With dropout it cannot, because each call draws by itself."""
+def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks: int) -> List[Meeting]:
+    """Returns what the own queries see of the keys of rank `owner`, as calls."""
     number = 8 * (rank * ranks + owner)
     if call.lengths is not None:
         one = _packed_meeting(call.layout, rank, owner, ranks, call.lengths, call.causal, q.device)
         return [] if one is None else [Meeting(*one, owner == rank, number)]
     found = _layouts.meetings(call.layout, rank, owner, ranks, q.shape[1], k.shape[1], call.causal, call.window,
                               by_pieces=call.alibi_slopes is not None)
-    if row > 0 and call.dropout_p == 0 and call.alibi_slopes is None:
-        found = [part for one in found for part in _layouts.split(one, row)]
     if call.alibi_slopes is not None:
         return [_with_alibi(one, call, owner, number + i, q) for i, one in enumerate(found)]
     return [Meeting(one.queries, one.keys, {"causal": one.causal, "window": one.window}, one.own, number + i)

@@ -181,22 +181,26 @@ class _Gradients:
 
 
 class _Ring:
-    """Passes tensors to the next rank. Both ways are begun at once; waiting orders the stream, and not the host."""
+    """Passes tensors around. Sending and receiving begin at once; waiting orders the stream, and not the host.
 
-    def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
+    way: 1 passes them to the next rank, -1 to the one before.
+    """
+
+    def __init__(self, group: Optional[dist.ProcessGroup], way: int) -> None:
         self.group = group
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
-        self._next, self._before = (self._global((self.rank + step) % self.ranks) for step in (1, -1))
+        self._way, self._from = way, (self.rank - way) % self.ranks
+        self._next, self._before = self._global((self.rank + way) % self.ranks), self._global(self._from)
 
     def _global(self, rank: int) -> int:
         return rank if self.group is None else dist.get_global_rank(self.group, rank)
 
     def owner(self, step: int) -> int:
-        """Returns the rank whose keys are here in a step."""
-        return (self.rank - step) % self.ranks
+        """Returns the rank whose keys are here after `step` passings; before the first, the own ones are."""
+        return (self.rank - self._way * step) % self.ranks
 
     def begin(self, sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], what: str) -> "_Passing":
-        name = f"{what} from rank {(self.rank - 1) % self.ranks} to rank {self.rank}"
+        name = f"{what} from rank {self._from} to rank {self.rank}"
         with _named(name):
             works = dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, self._next, self.group) for tensor in sent] +
                                            [dist.P2POp(dist.irecv, tensor, self._before, self.group) for tensor in got])
@@ -255,27 +259,28 @@ class _Pair:
 
 
 class _Keys:
-    """K and V that are here. The own ones are sent from where they are."""
+    """K and V that are here: at first the own ones, or those of rank owner(first)."""
 
-    def __init__(self, ring: _Ring, k: Tensor, v: Tensor, name: str) -> None:
+    def __init__(self, ring: _Ring, k: Tensor, v: Tensor, name: str, first: int = 0) -> None:
         self._ring, self._name = ring, name
-        self.here = k, v
-        self._sent: Tuple[Tensor, ...] = (k.contiguous(), v.contiguous())
+        self.here: Tuple[Tensor, ...] = (k, v)
+        self._step = first
         self._passing: Optional[_Passing] = None
 
-    def begin(self, step: int) -> None:
-        """Begins to pass the keys of a step on, unless it is the last one."""
+    def begin(self) -> None:
+        """Begins to pass the keys on that are here, unless every other rank has had them."""
         ring = self._ring
-        if step + 1 < ring.ranks:
-            name = f"keys in step {step + 1} of {ring.ranks}{self._name}"
-            self._passing = ring.begin(self._sent, tuple(torch.empty_like(tensor) for tensor in self._sent), name)
+        if self._step + 1 < ring.ranks:
+            sent = tuple(tensor.contiguous() for tensor in self.here)
+            name = f"keys in step {self._step + 1} of {ring.ranks}{self._name}"
+            self._passing = ring.begin(sent, tuple(torch.empty_like(tensor) for tensor in sent), name)
 
     def next(self) -> None:
-        """Waits for the keys of the next step."""
+        """Waits for the next keys."""
         assert self._passing is not None
-        k, v = self._passing.wait()
-        self.here = self._sent = k, v
+        self.here = self._passing.wait()
         self._passing = None
+        self._step += 1
 
 
 def _ring_plan(q: Tensor, k: Tensor, call: Call, ring: _Ring) -> List[List[Meeting]]:
@@ -292,37 +297,34 @@ def _ring_plan(q: Tensor, k: Tensor, call: Call, ring: _Ring) -> List[List[Meeti
 
 
 def _ring_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, ...]:
-    ring, result = _Ring(call.group), _Result(q, v, call)
+    ring, result = _Ring(call.group, 1), _Result(q, v, call)
     keys = _Keys(ring, k, v, "")
     for step, found in enumerate(_ring_plan(q, k, call, ring)):
         if step > 0:
             keys.next()
-        keys.begin(step)
+        keys.begin()
         for meeting in found:
             result.add(*keys.here, meeting)
-    return (*result.finish(), q, k, v)
+    out, lse = result.finish()
+    return (out, lse, q, k, v, out, lse, *keys.here)
 
 
-def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-                   call: Call) -> Tuple[Tensor, ...]:
-    """Each step computes the gradients of the keys that are here. They are added to those that arrive from the rank
-    before, and travel on, one step behind the keys. So a chunk's gradients begin at its owner's neighbour, and end at
-    its owner.
+def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, k_here: Tensor,
+                   v_here: Tensor, call: Call) -> Tuple[Tensor, ...]:
+    """The ring turns the other way, and begins with the keys that forward had last: those of the next rank. So no keys
+    must arrive before the first step, and two ranks pass none at all.
 
-    The own keys have two parts, where masks let them: the last rows' queries while the first keys travel, the first
-    rows' queries while the last gradients do. If there is one part, it is computed last: gradients are twice as large.
+    Each step computes the gradients of the keys that are here. They are added to those that arrive from the next rank,
+    and travel on, one step behind the keys. A chunk's gradients begin at the rank before its owner, and end at its
+    owner, whose own keys are the last step: the last gradients travel meanwhile.
     """
-    ring, sums = _Ring(call.group), _Gradients(d_out, q, out, lse, call)
-    keys = _Keys(ring, k, v, " of backward")
-    keys.begin(0)
-    mine = ring_meetings(q, k, call, ring.rank, ring.rank, ring.ranks, q.shape[call.dim] // 2)
-    own, own_rows = _gradient_pair(k, v, call)
-    for meeting in mine[1:]:
-        sums.add(k, v, own_rows, meeting)
+    ring, sums = _Ring(call.group, -1), _Gradients(d_out, q, out, lse, call)
+    keys = _Keys(ring, k_here, v_here, " of backward", 1)
     travelling: Optional[_Passing] = None
     for step in range(1, ring.ranks):
-        keys.next()
-        keys.begin(step)
+        if step > 1:
+            keys.next()
+        keys.begin()
         into, rows = _gradient_pair(k, v, call)
         for meeting in ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks):
             sums.add(*keys.here, rows, meeting)
@@ -330,11 +332,12 @@ def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
             gradient.begin()
         if travelling is not None:
             into.buffer.add_(travelling.wait()[0])
-        name = f"gradients of keys in step {step + 1} of {ring.ranks} of backward"
+        name = f"gradients of keys in step {step} of {ring.ranks} of backward"
         travelling = ring.begin((into.buffer,), (torch.empty_like(into.buffer),), name)
-    for meeting in mine[:1]:
-        sums.add(k, v, own_rows, meeting)
-    for gradient in own_rows:
+    own, rows = _gradient_pair(k, v, call)
+    for meeting in ring_meetings(q, k, call, ring.rank, ring.rank, ring.ranks):
+        sums.add(k, v, rows, meeting)
+    for gradient in rows:
         gradient.begin()
     whole = _Pair.like(k, v)
     if travelling is None:
@@ -384,7 +387,7 @@ def _gather_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor
             take(lse, lse.dim() - 1, meeting.queries).copy_(part_lse)
         else:
             lse.index_copy_(lse.dim() - 1, meeting.queries, part_lse)
-    return out, lse, q, k, v
+    return out, lse, q, k, v, out, lse
 
 
 def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,

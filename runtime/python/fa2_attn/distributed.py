@@ -327,7 +327,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Optional[Tensor], call: Call) -> Any:
         q, k, v = (_readable(tensor.detach()) for tensor in (q, k, v))
         out, lse, *kept = FORWARD[call.schedule](q, k, v, call)
-        ctx.save_for_backward(*kept, *((out, lse) if len(kept) == 3 else ()))
+        ctx.save_for_backward(*kept)
         ctx.call = call
         ctx.mark_non_differentiable(lse)
         return out, lse
@@ -335,8 +335,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, _: Any) -> Any:
-        q, k, v, out, lse = ctx.saved_tensors
-        gradients = BACKWARD[ctx.call.schedule](d_out.contiguous(), q, k, v, out, lse, ctx.call)
+        gradients = BACKWARD[ctx.call.schedule](d_out.contiguous(), *ctx.saved_tensors, ctx.call)
         d_sinks = gradients[3] if len(gradients) > 3 and ctx.needs_input_grad[3] else None
         return (*gradients[:3], d_sinks, None)
 
