@@ -1248,33 +1248,47 @@ template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, cons
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
-// Writes two or four neighbouring numbers in fp32.
-__device__ __forceinline__ void put_fp32(char *to, float2 x)
+// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers before
+// they write any: the compiler moves no read before a write of the same memory, so each would wait for its latency.
+__device__ __forceinline__ void add_old(float2 &x, const char *from)
 {
-    float2 *const at = reinterpret_cast<float2 *>(to);
     if constexpr (kMerges) {
-        const float2 old = *at;
+        const float2 old = *reinterpret_cast<const float2 *>(from);
         x = float2{x.x + old.x, x.y + old.y};
     }
-    *at = x;
 }
 
-__device__ __forceinline__ void put_fp32(char *to, float4 x)
+__device__ __forceinline__ void add_old(float4 &x, const char *from)
 {
-    float4 *const at = reinterpret_cast<float4 *>(to);
     if constexpr (kMerges) {
-        const float4 old = *at;
+        const float4 old = *reinterpret_cast<const float4 *>(from);
         x = float4{x.x + old.x, x.y + old.y, x.z + old.z, x.w + old.w};
     }
-    *at = x;
 }
 
-// Writes eight neighbouring numbers in fp32.
-__device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
+// Writes four neighbouring numbers in fp32.
+__device__ __forceinline__ void put_fp32(char *to, float4 x)
 {
-    put_fp32(to, float4{x[0], x[1], x[2], x[3]});
-    put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+    add_old(x, to);
+    *reinterpret_cast<float4 *>(to) = x;
 }
+
+// Eight neighbouring numbers in fp32.
+struct Fp32Chunk {
+    float4 left, right;
+
+    __device__ __forceinline__ void add_old(const char *from)
+    {
+        ::add_old(left, from);
+        ::add_old(right, from + 16);
+    }
+
+    __device__ __forceinline__ void write(char *to) const
+    {
+        reinterpret_cast<float4 *>(to)[0] = left;
+        reinterpret_cast<float4 *>(to)[1] = right;
+    }
+};
 
 // Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
 // fill a sector. head: element offset of the head in `out`; row: the tile's first row, in the head; chunk(n): where n8
@@ -1289,10 +1303,17 @@ __device__ __forceinline__ void put_fp32_tile(char *out, int64 head, const Strid
         if (own >= end)
             continue;
         char *const to = out + (head + own * stride.seq) * 4 + lane % 4 * 8;
+        float2 y[kTiles];
+#pragma unroll
+        for (int n = 0; n < kTiles; n++) {
+            y[n] = float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale};
+            if (chunk(n) < kColumns / 8)
+                add_old(y[n], to + chunk(n) * 32);
+        }
 #pragma unroll
         for (int n = 0; n < kTiles; n++)
             if (chunk(n) < kColumns / 8)
-                put_fp32(to + chunk(n) * 32, float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+                *reinterpret_cast<float2 *>(to + chunk(n) * 32) = y[n];
     }
 }
 
@@ -2740,27 +2761,36 @@ struct ElementRows {
 
 // The same in fp32.
 struct Fp32Rows {
-    float upper[8], lower[8];
+    Fp32Chunk upper, lower;
 
     __device__ __forceinline__ Fp32Rows(const float *from, int quad_row, float scale)
     {
+        float4 x[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float4 x =
-                __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
-            const float y[4] = {x.x * scale, x.y * scale, x.z * scale, x.w * scale};
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
+            x[i] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+            x[i] = float4{x[i].x * scale, x[i].y * scale, x[i].z * scale, x[i].w * scale};
+        }
+        if constexpr (kAddFour) {
+            upper = {{x[0].x, x[0].y, x[1].x, x[1].y}, {x[2].x, x[2].y, x[3].x, x[3].y}};
+            lower = {{x[0].z, x[0].w, x[1].z, x[1].w}, {x[2].z, x[2].w, x[3].z, x[3].w}};
+        } else {
+            upper = {{x[0].x, x[1].x, x[0].y, x[1].y}, {x[0].z, x[1].z, x[0].w, x[1].w}};
+            lower = {{x[2].x, x[3].x, x[2].y, x[3].y}, {x[2].z, x[3].z, x[2].w, x[3].w}};
         }
     }
 
-    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row)
     {
+        char *const to_lower = to + 8 * p.dq_stride.seq * 4;
         if (row < p.seq_q)
-            put_fp32_chunk(to, upper);
+            upper.add_old(to);
         if (row + 8 < p.seq_q)
-            put_fp32_chunk(to + 8 * p.dq_stride.seq * 4, lower);
+            lower.add_old(to_lower);
+        if (row < p.seq_q)
+            upper.write(to);
+        if (row + 8 < p.seq_q)
+            lower.write(to_lower);
     }
 };
 using ConvertedRows = Either<kPartial, Fp32Rows, ElementRows>::Type;
@@ -2787,7 +2817,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
         const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        const ConvertedRows rows(from, quad_row, scale);
+        ConvertedRows rows(from, quad_row, scale);
         rows.write(p, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }

@@ -1115,13 +1115,17 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
-    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
+    // Returns columns before, in fp32, of a row in memory. Numbers: float2 or float4.
+    template <class Numbers> __device__ __forceinline__ Numbers read(const char *from) const
     {
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
+        return old == 0.0f ? Numbers{} : *reinterpret_cast<const Numbers *>(from);
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. y: what read returned.
+    __device__ __forceinline__ void put(char *to, float2 y, float2 x) const
+    {
+        if constexpr (kMerges)
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
         if constexpr (kCarry)
             put_16_bits<Elem>(to, x);
         else
@@ -1129,12 +1133,10 @@ struct Merge {
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
+    __device__ __forceinline__ void put(char *to, float4 y, float4 x) const
     {
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
+        if constexpr (kMerges)
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
         if constexpr (kCarry)
             put_16_bits<Elem>(to, x);
         else
@@ -1218,6 +1220,26 @@ __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Param
         __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
 }
 
+// Tiles of columns that are read before any is written. The compiler moves no read before a write of the same memory,
+// so each would wait for the latency of memory.
+constexpr int kReadAtOnce = 8;
+
+// Writes some columns of a row of O: n8 tiles from `first`. from: the row before.
+__device__ __forceinline__ void write_columns(const Merge &merge, char *to, const char *from,
+                                              const float (&o)[kOutTiles][4], int h, int first, float inverse, int lane)
+{
+    float2 before[kReadAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kReadAtOnce; i++)
+        if (const int n = first + i; kMerges && n < kOutTiles && own_chunk(n) < kHeadDimV / 8)
+            before[i] = merge.read<float2>(from + own_chunk(n) * 32 + lane % 4 * 8);
+#pragma unroll
+    for (int i = 0; i < kReadAtOnce; i++)
+        if (const int n = first + i; n < kOutTiles && own_chunk(n) < kHeadDimV / 8)
+            merge.put(to + own_chunk(n) * kChunkBytes + lane % 4 * 2 * kOutBytes, before[i],
+                      float2{o[n][2 * h] * inverse, o[n][2 * h + 1] * inverse});
+}
+
 // Writes O and LSE from registers. In fp32 the four lanes of a quad fill a sector.
 __device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
                                                    const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
@@ -1240,11 +1262,8 @@ __device__ __forceinline__ void write_partial_rows(const Params &p, const BlockC
             const char *const from =
                 old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
 #pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-                if (own_chunk(n) < kHeadDimV / 8)
-                    merge.put(to + own_chunk(n) * kChunkBytes + lane % 4 * 2 * kOutBytes,
-                              from + own_chunk(n) * 32 + lane % 4 * 8,
-                              float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
+            for (int first = 0; first < kOutTiles; first += kReadAtOnce)
+                write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
             if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
                 p.lse[coord.index(p, block_row)] = merge.lse;
         }

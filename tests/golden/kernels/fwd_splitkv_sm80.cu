@@ -1894,13 +1894,17 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised, and merged if the kernel merges. from: the columns before, in fp32.
-    __device__ __forceinline__ void put(char *to, const char *from, float2 x) const
+    // Returns columns before, in fp32, of a row in memory. Numbers: float2 or float4.
+    template <class Numbers> __device__ __forceinline__ Numbers read(const char *from) const
     {
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *reinterpret_cast<const float2 *>(from);
+        return old == 0.0f ? Numbers{} : *reinterpret_cast<const Numbers *>(from);
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. y: what read returned.
+    __device__ __forceinline__ void put(char *to, float2 y, float2 x) const
+    {
+        if constexpr (kMerges)
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
         if constexpr (kCarry)
             put_16_bits<Elem>(to, x);
         else
@@ -1908,12 +1912,10 @@ struct Merge {
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, const char *from, float4 x) const
+    __device__ __forceinline__ void put(char *to, float4 y, float4 x) const
     {
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *reinterpret_cast<const float4 *>(from);
+        if constexpr (kMerges)
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
         if constexpr (kCarry)
             put_16_bits<Elem>(to, x);
         else
@@ -2145,7 +2147,8 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
     if constexpr (kMerges) {
         const char *const from =
             old_row(p, row, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
-        Merge(lse, load_shared_4(old)).put(out, from + column * 4, merged.o);
+        const Merge merge(lse, load_shared_4(old));
+        merge.put(out, merge.read<float4>(from + column * 4), merged.o);
         return;
     }
     if constexpr (kPartial)
@@ -2974,7 +2977,7 @@ __device__ __forceinline__ float put_partial(char *to, const char *from, int own
                                              const Merge &merge)
 {
     if (own_splits > 0)
-        merge.put(to, from, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+        merge.put(to, merge.read<float4>(from), float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
     return merge.lse;
 }
 
