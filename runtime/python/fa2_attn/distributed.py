@@ -280,8 +280,6 @@ def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Op
         if mine in known and given is None:
             return call, mine
         _check(q, k, v, call, given)
-        if backward and q.dtype == torch.float32:
-            raise NotImplementedError("q requires a gradient, and fa2 has none for float32")
     except Exception as error:
         wrong = error  # the other ranks wait, whatever it is
     _raise_common(mine, wrong, group)
