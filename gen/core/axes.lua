@@ -116,6 +116,35 @@ function M.names(axes, v)
    return names
 end
 
+-- Adds what the other tables have to `names`, and returns it.
+function M.add_names(names, ...)
+   for _, more in ipairs({...}) do
+      for name, value in pairs(more) do
+         names[name] = value
+      end
+   end
+   return names
+end
+
+-- Returns one list of the axes of several.
+function M.joined(...)
+   local list = {}
+   for _, part in ipairs({...}) do
+      table.move(part, 1, #part, #list + 1, list)
+   end
+   return list
+end
+
+-- Returns true if a list of {first, second} has this one. For `when` of an axis that goes with an earlier one.
+function M.has_pair(list, first, second)
+   for _, pair in ipairs(list) do
+      if pair[1] == first and pair[2] == second then
+         return true
+      end
+   end
+   return false
+end
+
 -- Returns the fields of the problem that are compiled into a point, by name.
 function M.kind(axes, v)
    local kind = {}

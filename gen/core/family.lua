@@ -8,10 +8,10 @@
 --   path       its code path (paths/): {serves_sm(sm) ...}
 --   selection  see select.lua
 --   typical(problem, arch)    list of the sizes of typical problems of the problem's class, to select by
---   is_worth(problem, arch)   true, or nil and why the family is not worth trying on a problem
+--   is_worth(problem, arch)   true, or nil and why the family is not worth trying on a problem; nil: always
 --   fits(v, path, arch)       true, or nil and why an SM cannot run a variant well. The third result is true if the
 --                             only reason is that the variant would spill
---   suits(v, problem, arch)   true, or nil and why a variant is not worth trying on a problem
+--   suits(v, problem, arch)   true, or nil and why a variant is not worth trying on a problem; nil: each is
 --   cost(v, problem, arch, registers)   us by the model. registers: as the compiler reports them, or 0
 --   recipe(v)                 a table as recipe.lua takes it. abi: nil, unless it is not the operation's
 --   names(v)                  what its templates see besides the axes
@@ -190,10 +190,7 @@ end
 -- Returns the names that the template sees. They say nothing about the launch, except for the steps besides the main
 -- one.
 function methods.environment(self, v)
-   local names = axes_of.names(self.axes, v)
-   for name, value in pairs(self.names(v)) do
-      names[name] = value
-   end
+   local names = axes_of.add_names(axes_of.names(self.axes, v), self.names(v))
    names.family, names.op = self.name, self.op
    names.products = self.path.products
    names.steps = other_steps(self.recipe(v))
@@ -202,8 +199,13 @@ end
 
 local M = {}
 
+local function always()
+   return true
+end
+
 function M.new(family)
    family.chosen = {}
+   family.is_worth, family.suits = family.is_worth or always, family.suits or always
    for name, method in pairs(methods) do
       family[name] = method
    end

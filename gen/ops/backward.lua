@@ -21,6 +21,7 @@
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local axes = require("ops.backward_axes")
+local axes_of = require("core.axes")
 local bias = require("features.bias")
 local block = require("ops.backward_block")
 local columns = require("features.columns")
@@ -81,10 +82,6 @@ function M.typical(problem, arch)
       end
    end
    return window.typical(list, problem)
-end
-
-local function always()
-   return true
 end
 
 -- dq=block suits only problems whose keys are one tile of it, and split=1 only problems with few blocks.
@@ -187,20 +184,14 @@ function M.shared_names(v, names)
    names.convert_rows = convert_rows
    local split = v.split or 0
    names.columns, names.split, names.split_by = columns.of(v), split > 0, split
-   for _, more in ipairs({features.names(v, "backward"), window.names(v), partial.names(v)}) do
-      for key, value in pairs(more) do
-         names[key] = value
-      end
-   end
-   return names
+   return axes_of.add_names(names, features.names(v, "backward"), window.names(v), partial.names(v))
 end
 
 -- Returns the family on a code path.
 function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,
-      axes = axes, selection = selection, fits = fits, typical = M.typical, is_worth = always,
-      suits = suits,
+      axes = axes, selection = selection, fits = fits, typical = M.typical, suits = suits,
 
       cost = function(v, problem, arch, registers)
          local facts, us = block.facts(v, path, registers), 0

@@ -1,4 +1,5 @@
 -- The tuning space of backward: its axes, and which of their values go together. backward.lua says what they mean.
+local axes_of = require("core.axes")
 local block = require("ops.backward_block")
 local columns = require("features.columns")
 local features = require("features.list")
@@ -117,10 +118,4 @@ local own_axes = {
    },
 }
 
-local axes = {}
-for _, list in ipairs({kinds.axes(256), {columns.axis}, features.axes("backward"),
-                       {partial.axis}, own_axes}) do
-   table.move(list, 1, #list, #axes + 1, axes)
-end
-
-return axes
+return axes_of.joined(kinds.axes(256), {columns.axis}, features.axes("backward"), {partial.axis}, own_axes)

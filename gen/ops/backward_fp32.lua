@@ -103,7 +103,7 @@ local function live_registers(v, path)
    local fragments = v.product == "tf32" and 8 * s.key_tiles + 16 or 8 * s.key_tiles + 8
    local scores = 8 * s.key_tiles * s.query_tiles + fragments
    local keys = 4 * s.key_tiles * s.query_tiles + (v.product == "tf32" and fragments or 4 * s.out_groups + 8)
-   local staged = path.register_staging and (v.br * v.d + 128 * v.warps - 1) // (128 * v.warps) * 6 or 0
+   local staged = fp32.staged_registers(v, v.br, path)
    local dq = s.dq_rows + (v.product == "tf32" and s.dq_rows // 2 + 12 or 20) + staged
    return sums + math.max(scores, keys + staged, dq) + 40 + features.registers(v, 1)
       + v.varlen * lengths.packed.own_registers + (select(2, bias.type_of(v)) and of_gradient or 0)
@@ -139,38 +139,15 @@ local function units_of(v, facts, arch)
 end
 
 local function find_facts(v, path, registers)
-   local live = live_registers(v, path)
-   local more, ex2 = features.work_per_score(v, v.bc, "backward")
-   return {
-      warps = v.warps, smem_bytes = smem_bytes(v), registers = registers > 0 and registers or math.min(live + 18, 255),
-      live = live, shares = shares(v), more_fp32_per_score = more, ex2_per_score = ex2, d_pad = v.d,
-   }
+   local facts = fp32.facts(v, "backward", smem_bytes(v), live_registers(v, path), registers)
+   facts.shares, facts.d_pad = shares(v), v.d
+   return facts
 end
 
-local function card_of(v, facts, arch)
-   return {
-      resident = plain_cost.resident_blocks(facts, arch),
-      tile_clocks = plain_cost.kept(function(count)
-         return fp32.tile_clocks(v, units_of(v, facts, arch), count)
-      end),
-   }
-end
+local card_of = fp32.card_of(units_of)
 
 local function fits(v, path, arch)
-   if 32 * v.warps < v.d // 4 then
-      return nil, string.format("%d threads cannot copy a row at once", 32 * v.warps)
-   elseif smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   end
-   local facts = find_facts(v, path, 0)
-   if plain_cost.resident_blocks(facts, arch) < 1 then
-      return nil, "an SM cannot hold a block"
-   end
-   local most = path.register_staging and most_staged or most_live
-   if facts.live > most then
-      return nil, string.format("about %d registers too many", facts.live - most), true
-   end
-   return true
+   return fp32.fits(v, find_facts(v, path, 0), arch, path.register_staging and most_staged or most_live)
 end
 
 local function us_of(v, path, problem, arch, registers)
@@ -194,15 +171,11 @@ local function recipe_of(name, v)
    }
 end
 
-local function always()
-   return true
-end
-
 function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "fp32/bwd.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"product", "br", "bc"}, {"product", "warps", "qwarps"}}, crowds = {}},
-      typical = bwd.typical, is_worth = always, fits = fits, suits = always,
+      typical = bwd.typical, fits = fits,
 
       cost = function(v, problem, arch, registers)
          return us_of(v, path, problem, arch, registers)

@@ -18,6 +18,7 @@
 --   order    dV is started before dS is made (early), or after it (late), which frees registers. With these, dq=bulk
 --            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64
 local alibi = require("features.alibi")
+local axes_of = require("core.axes")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
 local dropout = require("features.dropout")
@@ -235,7 +236,7 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), bc = division.keys, groups = division.groups, stages = stages(v),
+      smem_bytes = smem_bytes(v), bc = division.keys, groups = division.groups, stages = stages(v), qwarps = 1,
       writers = writers(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
       consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
@@ -247,8 +248,7 @@ end
 -- A bias as it lies in memory. In fp32 it spills at D = 128. The other families have its gradient and boolean masks.
 local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16"}, feature = true}
 
-M.axes = kinds.axes(256)
-for _, axis in ipairs({
+M.axes = axes_of.joined(kinds.axes(256), {
    softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis, kinds.deterministic,
    partial.axis,
    {name = "br", values = {64, 128}},
@@ -309,9 +309,7 @@ for _, axis in ipairs({
          return true
       end,
    },
-}) do
-   M.axes[#M.axes + 1] = axis
-end
+})
 
 M.selection = {limit = 16, covered = {{"br", "split", "heads", "keys"}, {"br", "split", "dq", "order"}}, crowds = {}}
 

@@ -15,6 +15,7 @@
 --   recipe(recipe, v)                           adds the scheme's words and steps to a recipe
 --   names                                       what its templates see
 local append = require("features.append")
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local elements = require("core.elements")
@@ -203,36 +204,18 @@ local function fits(v, path, arch)
    return true
 end
 
-local function joined(...)
-   local list = {}
-   for _, part in ipairs({...}) do
-      table.move(part, 1, #part, #list + 1, list)
-   end
-   return list
-end
-
-local function add_names(names, more)
-   for key, value in pairs(more) do
-      names[key] = value
-   end
-end
-
 -- Returns what the shared templates of all forward families see of a variant.
 function M.shared_names(v)
    -- own_sequences: sequences have their own lengths, or rows of the cache.
    local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
-   for _, more in ipairs({features.names(v, "forward"), window.names(v), precision.names(v),
-                          partial.names(v)}) do
-      add_names(names, more)
-   end
-   return names
+   return axes_of.add_names(names, features.names(v, "forward"), window.names(v), precision.names(v), partial.names(v))
 end
 
 -- Returns the family of a scheme on a code path.
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds.axes(576), {columns.axis, columns.shared},
+      axes = axes_of.joined(kinds.axes(576), {columns.axis, columns.shared},
                     features.axes("forward"), precision.axes, {partial.axis, columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
@@ -271,9 +254,7 @@ function M.family(name, scheme, path)
             teams = team_count(v),
             max_splits = 1, -- for schemes without splits
          }
-         add_names(names, M.shared_names(v))
-         add_names(names, scheme.names)
-         add_names(names, int8.names(v))
+         axes_of.add_names(names, M.shared_names(v), scheme.names, int8.names(v))
          names.pages_exchanged = paged.is_exchanged(v, names.wide, path)
          return names
       end,

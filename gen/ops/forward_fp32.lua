@@ -3,6 +3,7 @@
 --   product   ffma: FMA instructions. tf32: three products of TF32 on tensor cores, which sm_75 lacks
 --   br, warps, bc   as in forward.lua
 local alibi = require("features.alibi")
+local axes_of = require("core.axes")
 local bias = require("features.bias")
 local columns = require("features.columns")
 local families = require("core.family")
@@ -29,10 +30,8 @@ local axes = fp32.axes({columns, fp32.no_cap, window, alibi, sinks, bias, length
    {
       name = "warps", values = {2, 4, 8},
       when = function(v)
-         for _, block in ipairs(blocks) do
-            if block[1] == v.br and block[2] == v.warps then
-               return true
-            end
+         if axes_of.has_pair(blocks, v.br, v.warps) then
+            return true
          end
          return nil, "no such pair of br and warps"
       end,
@@ -63,8 +62,8 @@ end
 local function live_registers(v, path)
    local wm = row_tiles(v)
    local fragments = v.product == "tf32" and 8 * wm + 12 or 8 * wm + 8
-   local staged = path.register_staging and (v.bc * v.d + 128 * v.warps - 1) // (128 * v.warps) * 6 or 0
-   return wm * columns.of(v) // 2 + wm * v.bc // 2 + fragments + 40 + staged + features.registers(v, wm)
+   return wm * columns.of(v) // 2 + wm * v.bc // 2 + fragments + 40 + fp32.staged_registers(v, v.bc, path)
+      + features.registers(v, wm)
 end
 
 -- Clocks of a block before its first tile and after its last.
@@ -90,44 +89,23 @@ local function units_of(v, facts, arch)
 end
 
 local function find_facts(v, path, registers)
-   local more, ex2 = features.work_per_score(v, v.bc, "forward")
-   local live = live_registers(v, path)
-   return {
-      warps = v.warps, smem_bytes = smem_bytes(v), registers = registers > 0 and registers or math.min(live + 18, 255),
-      live = live, more_fp32_per_score = more, ex2_per_score = ex2, bytes_per_score = features.bytes_per_score(v),
-   }
+   local facts = fp32.facts(v, "forward", smem_bytes(v), live_registers(v, path), registers)
+   facts.bytes_per_score = features.bytes_per_score(v)
+   return facts
 end
 
-local function card_of(v, facts, arch)
-   return {
-      resident = plain_cost.resident_blocks(facts, arch),
-      clocks = plain_cost.kept(function(count)
-         return fp32.tile_clocks(v, units_of(v, facts, arch), count)
-      end),
-   }
-end
+local card_of = fp32.card_of(units_of)
 
 local function cost(v, facts, problem, arch)
    local card = plain_cost.on_card(v, facts, arch, card_of)
    if card.resident < 1 then
       return math.huge
    end
-   return plain_cost.spread(v, facts, problem, arch, card.resident, card.clocks, prologue, 1)
+   return plain_cost.spread(v, facts, problem, arch, card.resident, card.tile_clocks, prologue, 1)
 end
 
 local function fits(v, path, arch)
-   if 32 * v.warps < v.d // 4 then
-      return nil, string.format("%d threads cannot copy a row at once", 32 * v.warps)
-   elseif smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   end
-   local facts = find_facts(v, path, 0)
-   if plain_cost.resident_blocks(facts, arch) < 1 then
-      return nil, "an SM cannot hold a block"
-   elseif facts.live > 228 then
-      return nil, string.format("about %d registers too many", facts.live - 228), true
-   end
-   return true
+   return fp32.fits(v, find_facts(v, path, 0), arch, 228)
 end
 
 -- Returns typical problems of a class (core/family.lua).
@@ -143,7 +121,7 @@ function M.family(name, path)
    return families.new({
       name = name, op = "forward", template = "fp32/fwd.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"product", "br", "warps"}, {"product", "bc"}}, crowds = {}},
-      typical = typical, is_worth = plain.is_worth, fits = fits, suits = plain.suits,
+      typical = typical, fits = fits, suits = plain.suits,
 
       cost = function(v, problem, arch, registers)
          local facts, us = find_facts(v, path, registers), 0

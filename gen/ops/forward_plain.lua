@@ -1,5 +1,6 @@
 -- The plain scheme of the forward families: a block computes Br query rows of one head with all keys. forward.lua says
 -- what the axes mean.
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local int8 = require("features.int8")
@@ -16,19 +17,15 @@ local blocks = {
 }
 
 local function is_block(v)
-   for _, block in ipairs(blocks[v.parts]) do
-      if block[1] == v.br and block[2] == v.warps then
-         return true
-      end
+   if axes_of.has_pair(blocks[v.parts], v.br, v.warps) then
+      return true
    end
    return nil, "no such pair of br and warps"
 end
 
 local function is_pipeline(v, path)
-   for _, pipeline in ipairs(path.pipelines) do
-      if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
-         return columns.goes_with_pipeline(v)
-      end
+   if axes_of.has_pair(path.pipelines, v.kstages, v.vstages) then
+      return columns.goes_with_pipeline(v)
    end
    return nil, "no such pair of kstages and vstages"
 end
@@ -94,10 +91,6 @@ function M.typical(arch)
       }
    end
    return list
-end
-
-function M.is_worth()
-   return true
 end
 
 -- At most half of a block's rows may be empty if there is a smaller block.

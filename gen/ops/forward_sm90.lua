@@ -78,7 +78,7 @@ local function pages(v)
 end
 
 -- Bytes for the index of the next work tile, which warpgroups read.
-local function piece_bytes(v)
+local function number_bytes(v)
    return v.persistent == 2 and 4 * v.groups or 0
 end
 
@@ -98,7 +98,7 @@ end
 -- Bytes of shared memory. rows: rows of Q, K and V, and of O. side_stages: tiles of a bias for each warpgroup.
 local function bytes_of(v, rows, side_stages)
    return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + side_stages * v.groups * side_bytes(v)
-      + piece_bytes(v) + 32 * v.bc * v.alibi_mma + key_bytes(v)
+      + number_bytes(v) + 32 * v.bc * v.alibi_mma + key_bytes(v)
 end
 
 local function rows_read(v)

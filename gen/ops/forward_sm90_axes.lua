@@ -1,4 +1,5 @@
 -- The tuning space of fwd_sm90: its axes, and which of their values go together. forward_sm90.lua says what they mean.
+local axes_of = require("core.axes")
 local bias = require("features.bias")
 local features = require("features.list")
 local kinds = require("ops.kinds")
@@ -92,10 +93,7 @@ local own_axes = {
 }
 
 -- Boolean masks are for the other families, whose warps skip tiles that a mask hides.
-M.all = kinds.axes(256)
-for _, list in ipairs({features.wgmma_axes({"none", "fp16", "bf16", "fp32"}), own_axes}) do
-   table.move(list, 1, #list, #M.all + 1, M.all)
-end
+M.all = axes_of.joined(kinds.axes(256), features.wgmma_axes({"none", "fp16", "bf16", "fp32"}), own_axes)
 
 M.selection = {
    limit = 19,

@@ -2,6 +2,7 @@
 -- group are rows of one matrix. `teams` groups of warps each compute every teams-th tile of keys. So many blocks divide
 -- the tiles that each SM gets about `waves` blocks. Then a combine step merges their results. forward.lua says what the
 -- axes mean.
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_cost")
 local kv8 = require("features.kv8")
@@ -41,10 +42,8 @@ local function is_pipeline(v, path)
    if v.kstages ~= v.vstages then
       return nil, "kstages and vstages differ"
    end
-   for _, pipeline in ipairs(path.pipelines) do
-      if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
-         return columns.goes_with_pipeline(v)
-      end
+   if axes_of.has_pair(path.pipelines, v.kstages, v.vstages) then
+      return columns.goes_with_pipeline(v)
    end
    return nil, "no such number of stages"
 end

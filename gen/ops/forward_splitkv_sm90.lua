@@ -4,6 +4,7 @@
 -- A block has two warpgroups that multiply, and one that copies. Both have all 64 rows. Each computes S of half of a
 -- tile's keys, and half of O's columns. Shared memory has two stages of 64 keys. waves: see forward_splitkv.lua.
 local append = require("features.append")
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
 local elements = require("core.elements")
@@ -40,8 +41,7 @@ local function fills_pages(v)
    return nil, "its columns are no whole pages"
 end
 
-M.axes = kinds.axes(576)
-for _, axis in ipairs({
+M.axes = axes_of.joined(kinds.axes(576), {
    columns.axis,
    {name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true, when = function(v)
       if v.v_in_k == 0 then
@@ -52,9 +52,7 @@ for _, axis in ipairs({
    features.everywhere[1], features.everywhere[2], lengths.axis, paged.axis,
    append.axis, append.rotary.axis, append.rotary_dim.axis, precision.axes[1], precision.axes[2],
    partial.axis, splitkv.waves,
-}) do
-   M.axes[#M.axes + 1] = axis
-end
+})
 
 M.selection = {limit = 16, covered = {{"waves"}}, crowds = {}}
 
@@ -93,9 +91,7 @@ end
 
 local function names(v)
    local all = wgmma.shared_names(v, keys // parts, columns.of(v) // parts)
-   for name, value in pairs(splitkv.names) do
-      all[name] = value
-   end
+   axes_of.add_names(all, splitkv.names)
    all.packed_heads = true
    all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
    return all

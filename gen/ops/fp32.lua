@@ -1,4 +1,6 @@
 -- What the families of fp32 elements share (forward_fp32.lua, backward_fp32.lua).
+local axes_of = require("core.axes")
+local features = require("features.list")
 local kinds = require("ops.kinds")
 local plain_cost = require("ops.forward_plain_cost")
 
@@ -21,13 +23,12 @@ local product = {
 }
 
 -- Returns the axes of a family: the problem, the features, the product, and the tile.
-function M.axes(features, tile)
-   local axes = kinds.axes(most_columns, {"fp32"})
-   for _, feature in ipairs(features) do
-      axes[#axes + 1] = feature.axis
+function M.axes(asked, tile)
+   local own = {}
+   for i, feature in ipairs(asked) do
+      own[i] = feature.axis
    end
-   axes[#axes + 1] = product
-   return table.move(tile, 1, #tile, #axes + 1, axes)
+   return axes_of.joined(kinds.axes(most_columns, {"fp32"}), own, {product}, tile)
 end
 
 -- Constants of the model that the 16-bit families have not. Not fitted.
@@ -45,6 +46,47 @@ function M.tile_clocks(v, units, count)
    end
    local share = math.max(plain_cost.fit.exposed * 4 / (v.warps * count), plain_cost.fit.exposed_least)
    return count * (most + share * (sum - most)) + M.fit.wait / count
+end
+
+-- Returns the registers of a tile of this many rows under way, with its addresses, where tiles pass through registers.
+function M.staged_registers(v, rows, path)
+   return path.register_staging and (rows * v.d + 128 * v.warps - 1) // (128 * v.warps) * 6 or 0
+end
+
+-- Returns what the cost model needs. registers: as the compiler reported them, or 0 for an estimate from those that are
+-- alive at once.
+function M.facts(v, op, smem_bytes, live, registers)
+   local more, ex2 = features.work_per_score(v, v.bc, op)
+   return {
+      warps = v.warps, smem_bytes = smem_bytes, registers = registers > 0 and registers or math.min(live + 18, 255),
+      live = live, more_fp32_per_score = more, ex2_per_score = ex2,
+   }
+end
+
+-- Returns a function for plain_cost.on_card. units_of(v, facts, arch): see tile_clocks.
+function M.card_of(units_of)
+   return function(v, facts, arch)
+      return {
+         resident = plain_cost.resident_blocks(facts, arch),
+         tile_clocks = plain_cost.kept(function(count)
+            return M.tile_clocks(v, units_of(v, facts, arch), count)
+         end),
+      }
+   end
+end
+
+-- Returns true, or nil and why an SM cannot run a variant well (core/family.lua). most: registers that may be alive.
+function M.fits(v, facts, arch, most)
+   if 32 * v.warps < v.d // 4 then
+      return nil, string.format("%d threads cannot copy a row at once", 32 * v.warps)
+   elseif facts.smem_bytes > arch.smem_block then
+      return nil, string.format("%d bytes of shared memory, a block has %d", facts.smem_bytes, arch.smem_block)
+   elseif plain_cost.resident_blocks(facts, arch) < 1 then
+      return nil, "an SM cannot hold a block"
+   elseif facts.live > most then
+      return nil, string.format("about %d registers too many", facts.live - most), true
+   end
+   return true
 end
 
 return M

@@ -86,15 +86,11 @@ local function typical(_, arch)
    return list
 end
 
-local function always()
-   return true
-end
-
 function M.family(name, path)
    return families.new({
       name = name, op = "merge", template = "merge/merge.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"threads"}, {"rows", "ahead"}}, crowds = {}},
-      typical = typical, is_worth = always, fits = fits, suits = always, cost = cost,
+      typical = typical, fits = fits, cost = cost,
 
       recipe = function(v)
          return {

@@ -201,8 +201,8 @@ typedef enum fa2_op {
  * scores=int8. The tuner times two kinds of kernels: with FMA instructions, and from SM 8.0 on with three products of
  * TF32 for one of fp32. With normal numbers, 2048 keys and head_dim 128, O and the gradients differ from exact ones by
  * less than 2e-6 of their size (relative L1). That grows with the square root of the number of keys. No kernel of fp32
- * divides the keys (backward: the queries) among blocks, so decoding is slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where FMA instructions
- * would not. */
+ * divides the keys (backward: the queries) among blocks, so decoding is slow. An element that is infinite, or within
+ * 2^-13 of the largest number, may give NaN where FMA instructions would not. */
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1, FA2_FP32 = 2 } fa2_dtype;
 
 /* The element type of a bias. BOOL is a mask of one byte per score, in which 0 hides the key. The last three are for

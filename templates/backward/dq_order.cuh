@@ -32,6 +32,13 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &p)
         return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
 }
 
+// The counter of a tile of dQ. batch_head: b * heads + h.
+template <class Coord>
+__device__ __forceinline__ uint32 *turn_counter(const Params &p, const Coord &coord, int64 batch_head, int tile)
+{
+    return turn_counters(p) + batch_head * p.q_tiles + tile + coord.first_q_tile;
+}
+
 // Draws the block's ticket (turns.cuh).
 __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
 {

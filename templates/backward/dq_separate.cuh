@@ -10,7 +10,7 @@
 // Queries are rows here, so dS is the A fragment of dQ += dS K where it was computed. A warp owns 16 rows. Tiles of
 // keys are processed from the last to the first, so those with a mask come first.
 //
-// Timeline of the step of tile t (`visit`), with two stages of K and V:
+// Timeline of the step of tile t (`step`), with two stages of K and V:
 //
 //   wait, barrier | S = Q K^T | dP = dO V^T | dS | dQ += dS K | store t - 1
 //                 | copy K, V (t - 1) ..........................
@@ -211,7 +211,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
         store(tile);
         put_rows<kDqRows>(p, batch, head, first_row, smem + kDqStatArea);
 
-        auto visit = [&](auto masked) {
+        auto step = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
             const uint32 k_smem = smem + kDqKArea + tile % 2 * kDqKBytes;
             const uint32 v_smem = smem + kDqVArea + tile % 2 * kDqVBytes;
@@ -244,16 +244,16 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
 #pragma unroll 1
             while (tile >= first)
                 if (tile >= unmasked || tile < plain)
-                    visit(Bool<true>{});
+                    step(Bool<true>{});
                 else
-                    visit(Bool<false>{});
+                    step(Bool<false>{});
         } else {
 #pragma unroll 1
             while (tile >= max(unmasked, 0))
-                visit(Bool<true>{});
+                step(Bool<true>{});
 #pragma unroll 1
             while (tile >= 0)
-                visit(Bool<false>{});
+                step(Bool<false>{});
         }
     }
 
@@ -261,7 +261,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
 }
 
 // The kernel; kThreads threads. In the grid, the blocks of dK and dV come first, then the separate blocks of dQ.
-__device__ __forceinline__ void backward_apart(const Params &p)
+__device__ __forceinline__ void backward_separate(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));

@@ -3,8 +3,9 @@
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
-// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers before
-// they write any: the compiler moves no read before a write of the same memory, so each would wait for its latency.
+// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers
+// before they write any: the compiler moves no read before a write of the same memory, so each would wait for its
+// latency.
 __device__ __forceinline__ void add_old(float2 &x, const char *from)
 {
     if constexpr (kMerges) {

@@ -6,7 +6,7 @@
 
 // ---- the mainloop's steps: what a warp does with a tile of queries --------------------------------------------------
 //
-// `visit` of bwd.cuh calls visit_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
+// `step` of bwd.cuh calls step_of_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
 // part:
 //
 //     kLate    S^T | dP^T | P^T | dV += P^T dO | dS^T | dK += dS^T Q
@@ -65,10 +65,10 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
 
 // Processes a part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
 template <bool kMasked>
-__device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &coord, const Terms &terms,
-                                           Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
-                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
-                                           SumOfKeys &dk, SumOfValues &dv)
+__device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &coord, const Terms &terms,
+                                             Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
+                                             TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                             SumOfKeys &dk, SumOfValues &dv)
 {
     const int query = own.query + part * 8 * kQueryTiles;  // first query in the tile
     Scores s, dp;

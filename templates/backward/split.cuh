@@ -15,7 +15,7 @@
 
 struct SplitRange {
     Cursor begin, end;
-    int visits;  // number of tiles of queries in this block's part
+    int steps;  // number of tiles of queries in this block's part
 
     __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
     {
@@ -26,7 +26,7 @@ struct SplitRange {
         const int64 all = kHeadBlocks ? int64(p.group) : int64(count) * p.group;
         begin = cursor(p, tiles, count, int(all * split / p.splits) * unit);
         end = cursor(p, tiles, count, int(all * (split + 1) / p.splits) * unit);
-        visits = (int(all * (split + 1) / p.splits) - int(all * split / p.splits)) * unit;
+        steps = (int(all * (split + 1) / p.splits) - int(all * split / p.splits)) * unit;
     }
 
     static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
@@ -42,7 +42,7 @@ struct SplitRange {
 
     __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
     {
-        static_assert(kWgmma || !kLastKeysFirst, "Hopper's blocks count their visits");
+        static_assert(kWgmma || !kLastKeysFirst, "Hopper's blocks count their steps");
         return at.head < end.head ||
                (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
     }

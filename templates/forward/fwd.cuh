@@ -48,10 +48,10 @@ __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &o
         __syncthreads();  // Q is read before V is loaded into its area
 }
 
-// Prologue: loads Q, and the first tiles of K and V.
-__device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
-                                      const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                      const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
+// Loads Q, and the first tiles of K and V.
+__device__ __forceinline__ void prologue(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
+                                         const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                         const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
     q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row, [&](int r) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
             fill_commit();
         }
     }
-    if constexpr (kQBehind) {
+    if constexpr (kQBehind) {  // Q came through the area of V (tile.cuh)
         fill_wait<kKStages - 1>();
         read_q(q_frag, own);
     }
@@ -135,7 +135,7 @@ __device__ __forceinline__ void forward(const Params &p)
         pages.find_first(tile);
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
-        begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
+        prologue(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
         const auto &queries = make_queries(q_frag, p, coord, lane);
         auto step = [&](auto masked) {
             mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
@@ -159,6 +159,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
+    // Epilogue.
     finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }

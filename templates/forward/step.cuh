@@ -88,7 +88,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
     if constexpr (!kTermsBefore)
-        clear_scores(s);
+        clear(s);
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {

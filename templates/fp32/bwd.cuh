@@ -35,17 +35,6 @@ struct WarpCoord {
     }
 };
 
-__device__ __forceinline__ void clear_scores(Scores &s)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = 0.0f;
-}
-
 // Stores P or dS of a warp as rows of queries.
 __device__ __forceinline__ void store_scores(const Scores &s, uint32 smem, const WarpCoord &own)
 {
@@ -67,8 +56,8 @@ __device__ __forceinline__ void compute_p(Scores &s, const Params &p, const Bloc
                                           const WarpCoord &own, const Cursor &at, uint32 smem)
 {
     const int key = coord.first_key + own.key + own.lane / 4, query = at.tile * kBr + own.query + own.lane % 4 * 2;
-    clear_scores(s);
-    compute_scores<RowTile>(s, smem + kKArea + own.key * kPitch, smem + kQArea + own.query * kPitch, own.lane);
+    clear(s);
+    product_of_rows<RowTile>(s, smem + kKArea + own.key * kPitch, smem + kQArea + own.query * kPitch, own.lane);
     if constexpr (kTerms)
         add_terms<kCausal && !kMasked>(s, p, terms, key, query);
     scores_to_p(s, smem + kRowArea + (own.query + own.lane % 4 * 2) * 4, p.scale_log2);
@@ -81,9 +70,9 @@ __device__ __forceinline__ void compute_ds(Scores &s, const Params &p, const Blo
                                            const Cursor &at, int head, uint32 smem)
 {
     Scores dp;
-    clear_scores(dp);
-    compute_scores<ValueTile>(dp, smem + kVArea + own.key * ValueTile::kPitch,
-                              smem + kDoArea + own.query * ValueTile::kPitch, own.lane);
+    clear(dp);
+    product_of_rows<ValueTile>(dp, smem + kVArea + own.key * ValueTile::kPitch,
+                               smem + kDoArea + own.query * ValueTile::kPitch, own.lane);
     dp_to_ds(dp, s, smem + kRowArea + (kBr + own.query + own.lane % 4 * 2) * 4);
     if constexpr (kBiasGradient)
         add_dbias(dp, p, coord.sequence(), head, coord.first_key + own.key + own.lane / 4,
@@ -99,7 +88,7 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
     const int row = own.warp / kDqColWarps * kDqRows;
     float *const of_head = reinterpret_cast<float *>(p.dq) + coord.batch * p.dq_stride.batch + head * p.dq_stride.head;
     if constexpr (kDqInOrder)
-        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        counter = turn_counter(p, coord, batch_head, at.tile);
 #pragma unroll 1
     for (int g = 0; g < kDqGroups; g++) {
         const int group = g * kDqColWarps + own.warp % kDqColWarps;
@@ -182,7 +171,7 @@ __device__ __forceinline__ void backward(const Params &all)
     clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
-    OwnParams p = coord.params(all);
+    OwnParams p = coord.params(all);  // lengths and addresses are those of the block's sequence
     const TileRange tiles(p, coord);
     const QueryRange range(p, tiles, 0);
     SumOfKeys dk = {};

@@ -2,6 +2,7 @@
 #include "backward/gradient.cuh"
 #include "backward/scores.cuh"
 #include "fp32/bwd_tile.cuh"
+#include "fp32/ffma_product.cuh"
 
 // ---- products of backward by FMA instructions; every SM -------------------------------------------------------------
 //
@@ -16,31 +17,6 @@ using DqSum = float[kDqRows / 4][4];                                    // a gro
 __device__ __forceinline__ int key_place(int key)
 {
     return key;
-}
-
-// S^T = A B^T. Form: layout of the rows; a_smem: this warp's keys; b_smem: its queries.
-template <class Form> __device__ __forceinline__ void compute_scores(Scores &s, uint32 a_smem, uint32 b_smem, int lane)
-{
-    const uint32 keys = a_smem + lane / 4 * Form::kPitch, queries = b_smem + lane % 4 * 2 * Form::kPitch;
-#pragma unroll 2
-    for (int step = 0; step < Form::kChunks; step++) {
-        float4 a[2 * kKeyTiles];
-#pragma unroll
-        for (int r = 0; r < 2 * kKeyTiles; r++)
-            a[r] = load_shared_floats(keys + r * 8 * Form::kPitch + step * 16);
-#pragma unroll
-        for (int n = 0; n < 2 * kQueryTiles; n++) {
-            const float4 b = load_shared_floats(queries + (n / 2 * 8 + n % 2) * Form::kPitch + step * 16);
-#pragma unroll
-            for (int r = 0; r < 2 * kKeyTiles; r++) {
-                float &sum = s[r / 2][n / 2][r % 2 * 2 + n % 2];
-                sum = fmaf(a[r].x, b.x, sum);
-                sum = fmaf(a[r].y, b.y, sum);
-                sum = fmaf(a[r].z, b.z, sum);
-                sum = fmaf(a[r].w, b.w, sum);
-            }
-        }
-    }
 }
 
 __device__ __forceinline__ void add_multiples(float (&sum)[4], float x, const float4 &row)

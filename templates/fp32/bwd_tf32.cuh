@@ -22,50 +22,6 @@ __device__ __forceinline__ int key_place(int key)
     return key / 8 * 8 + key % 2 * 4 + key % 8 / 2;
 }
 
-// S^T = A B^T. Form: layout of the rows; a_smem: this warp's keys; b_smem: its queries.
-template <class Form> __device__ __forceinline__ void compute_scores(Scores &s, uint32 a_smem, uint32 b_smem, int lane)
-{
-    const uint32 rows = a_smem + Form::lane_offset_rows(lane), cols = b_smem + Form::lane_offset_cols(lane);
-#pragma unroll 2
-    for (int step = 0; step < Form::kChunks / 2; step++) {
-        Split a[kKeyTiles][4];
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++) {
-            uint32 x[4];
-            ldmatrix_x4(x, rows + step * 32 + m * 16 * Form::kPitch);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[m][i] = Split(x[i]);
-        }
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n += 2) {
-            uint32 x[4];
-            ldmatrix_x4(x, cols + step * 32 + n * 8 * Form::kPitch);
-            const Split b[4] = {Split(x[0]), Split(x[1]), Split(x[2]), Split(x[3])};
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++) {
-                multiply(s[m][n], a[m], b[0], b[1]);
-                multiply(s[m][n + 1], a[m], b[2], b[3]);
-            }
-        }
-    }
-}
-
-__device__ __forceinline__ Split load_split(uint32 smem)
-{
-    return Split(__float_as_uint(load_shared_4(smem)));
-}
-
-// sum[.][n] += a b for the n8 tile of b at `at`, whose rows are the depth.
-template <int kM, int kN, int kBytes>
-__device__ __forceinline__ void multiply_rows(float (&sum)[kM][kN][4], int n, const Split (&a)[kM][4], uint32 at)
-{
-    const Split b0 = load_split(at), b1 = load_split(at + kBytes);
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-        multiply(sum[m][n], a[m], b0, b1);
-}
-
 // Offset of an n8 tile of a group; that of the last one if there is none.
 template <int kColumns> __device__ __forceinline__ uint32 column_offset(int group, int tile)
 {
@@ -105,13 +61,8 @@ __device__ __forceinline__ void compute_dq(DqSum &sum, uint32 ds_smem, uint32 k_
     for (int step = 0; step < kBc / 8; step++) {
         Split a[kDqRows / 16][4];
 #pragma unroll
-        for (int m = 0; m < kDqRows / 16; m++) {
-            uint32 x[4];
-            ldmatrix_x4(x, queries + step * 32 + m * 16 * ScoreTile::kPitch);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[m][i] = Split(x[i]);
-        }
+        for (int m = 0; m < kDqRows / 16; m++)
+            load_splits(a[m], queries + step * 32 + m * 16 * ScoreTile::kPitch);
 #pragma unroll
         for (int n = 0; n < kTiles; n++)
             multiply_rows<kDqRows / 16, kTiles, kPitch>(sum, n, a,

@@ -139,7 +139,7 @@ struct BiasTiles : SideTiles {
             for (int i = 0; i < 4; i++)
                 words[0][i % 2][n + i / 2] = x[i];
         });
-        release_to_loads();
+        fence_products();
         release();
     }
 
@@ -171,7 +171,7 @@ private:
                 for (int e = 0; e < 2; e++)
                     use(n + i / 2, i % 2 * 2 + e, bias_number(BiasElem(x[i] >> 16 * e)));
         });
-        release_to_loads();
+        fence_products();
     }
 };
 

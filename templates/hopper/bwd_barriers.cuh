@@ -2,6 +2,14 @@
 #include "hopper/tma.cuh"
 
 // ---- the mbarriers of the backward kernel in shared memory ----------------------------------------------------------
+//
+// Named barriers are used, too (0 is __syncthreads):
+//
+//     1    dS^T of all warps is there; rows after a sequence's end are cleared; the rows of dK or dV to write are there
+//     3    every warp has read its last K and V
+//
+// kByProduct: 1, every warp has read its last K and V; 2 and 3, the rows of dV and of dK to write are there; 4, all
+// warps have added to dQ of a tile.
 
 struct Barriers {
     uint32 smem;

@@ -82,7 +82,7 @@ template <class Dropped> __device__ __forceinline__ void mark_dropped(const Drop
 
 // The dV warpgroup: dV of the block's keys.
 __device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers, Sums &dv)
+                                           int steps, const Barriers &barriers, Sums &dv)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &co
 
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
         Fragments p_frag;
 
@@ -130,7 +130,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &co
 
 // The dK warpgroup: dK of the block's keys, and dS^T for dQ.
 __device__ __forceinline__ void compute_dk(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers, Sums &dk)
+                                           int steps, const Barriers &barriers, Sums &dk)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockCoord &co
 
     barrier_wait(barriers.v_full(), 0);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 row_smem = smem + kDeltaArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
         Fragments ds_frag;
 
@@ -179,7 +179,7 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockCoord &co
 
 // The dQ warpgroup: adds dS K of the block's keys to dQ.
 __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers)
+                                           int steps, const Barriers &barriers)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -187,7 +187,7 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &co
 
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
         float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile + coord.first_q_tile) * kDqTile +
                      warp * kColWarps * kDqWarpPart;
@@ -202,14 +202,13 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &co
             if (part == kColWarps - 1 && lane == 0)
                 barrier_arrive(barriers.ds_empty(stage.index));
             if (kDqInOrder && part == 0)
-                await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, 0,
-                           blocks_before(p, coord, at.tile), lane);
+                await_turn(turn_counter(p, coord, batch_head, at.tile), 0, blocks_before(p, coord, at.tile), lane);
             add_dq(sum + part * kDqWarpPart, dq, lane);
         }
         if constexpr (kDqInOrder) {
             named_barrier(2 + kDqGroup, 128);  // all warps have added to dQ of the tile
             if (threadIdx.x % 128 == 0)
-                count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
+                count_up(turn_counter(p, coord, batch_head, at.tile));
         }
         at.advance(tiles, tiles.end(p));
         stage.advance();
@@ -218,25 +217,25 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &co
 
 // The mainloop of one consumer warpgroup, and its epilogue.
 __device__ __forceinline__ void compute_by_product(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                                   const Cursor &begin, int visits, const Barriers &barriers, int index,
+                                                   const Cursor &begin, int steps, const Barriers &barriers, int index,
                                                    int split)
 {
     const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 % 4 * 16;
     if (index == kDqGroup) {
         give_registers<kDqRegisters>();
-        if (visits > 0 && p.dq != nullptr)
-            compute_dq(p, coord, tiles, begin, visits, barriers);
+        if (steps > 0 && p.dq != nullptr)
+            compute_dq(p, coord, tiles, begin, steps, barriers);
         named_barrier_arrive(1, kWorkers);  // its warps have read their last K
         return;
     }
     take_registers<kGroupRegisters>();
     Sums sums = {};
     if (index == kDvGroup) {
-        if (visits > 0)
-            compute_dv(p, coord, tiles, begin, visits, barriers, sums);
+        if (steps > 0)
+            compute_dv(p, coord, tiles, begin, steps, barriers, sums);
     } else {
-        if (visits > 0)
-            compute_dk(p, coord, tiles, begin, visits, barriers, sums);
+        if (steps > 0)
+            compute_dk(p, coord, tiles, begin, steps, barriers, sums);
     }
     named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
     if (kSplit && p.splits > 1) {

@@ -143,9 +143,9 @@ __device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv
     start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
 }
 
-// Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
+// Computes dK and dV of 64 keys, and adds to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Cursor at, int steps, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
@@ -174,7 +174,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         wgmma_wait<0>();
     }
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
         start_tile(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, row_smem);
@@ -192,10 +192,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         last = at;
         at.advance(tiles, tiles.end(p));
         Stage next = stage;
-        if (visits > 1)
+        if (steps > 1)
             next.advance();
         if constexpr (kSAhead) {  // after the last tile: S of that tile again, which is not used
-            if (visits > 1)
+            if (steps > 1)
                 await_tile(p, barriers, next, at);
             start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);
         }

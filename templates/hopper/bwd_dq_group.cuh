@@ -18,9 +18,9 @@
 // stage arrives there. If blocks add to dQ in order, the third warpgroup arrives at `dq_added` instead, after its
 // additions. A thread of the producer waits for that, gives the stage back and counts the block (Loads::count_all).
 
-// Computes dK and dV of 64 keys over `visits` tiles of queries beginning at `at`.
+// Computes dK and dV of 64 keys over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Cursor at, int steps, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     k.start_scores(s, smem + kQArea);
     wgmma_wait<0>();
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = lane_rows + stage.index * kRowBytes;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
         first = false;
         at.advance(tiles, tiles.end(p));
-        if (visits > 1) {  // else S is computed again, and not used
+        if (steps > 1) {  // else S is computed again, and not used
             next.advance();
             await_tile(p, barriers, next, at);
             load_row_values(rows, lane_rows + next.index * kRowBytes);
@@ -91,9 +91,9 @@ __device__ __forceinline__ void add_dq_part(const Params &p, const BlockCoord &c
                lane);
 }
 
-// Adds dS K of the block's keys to dQ, over `visits` tiles of queries beginning at `at`.
+// Adds dS K of the block's keys to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                                 Cursor at, int visits, const Barriers &barriers)
+                                                 Cursor at, int steps, const Barriers &barriers)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -101,12 +101,12 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
 
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
         const uint32 *counter = nullptr;
         uint32 seen = 0, before = 0;
         if constexpr (kDqInOrder) {  // the counter is read while dS^T and dQ are computed
-            counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+            counter = turn_counter(p, coord, batch_head, at.tile);
             before = blocks_before(p, coord, at.tile);
             seen = lane == 0 ? load_counter(counter) : 0;
         }

@@ -29,10 +29,10 @@ constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
 constexpr int kDepth = kHeadDimPadded / 16;                                   // k16 steps of S and dP
 constexpr int kPages = (kHeadDim + 63) / 64;                                  // pages of 64 columns per tile
-constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
-constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
-constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
-constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
+constexpr int kKeyTiles = 1;                                                  // m16 tiles of keys per warp
+constexpr int kQueryTiles = kBr / 8;                                          // n8 tiles of queries
+constexpr int kQuerySteps = kBr / 16;                                         // k16 steps of dK and dV
+constexpr int kOutPairs = kDepth;  // 16-column pairs of n8 tiles of dK and dV
 // How warps divide dQ. kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one warpgroup
 // computes all columns. Else each warpgroup has 64 rows, and warpgroups with the same rows divide the columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages

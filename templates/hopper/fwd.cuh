@@ -54,7 +54,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
             if (group.lane == 0)
                 wait_stores();
         } else {
-            release_to_loads();  // orders this lane's accesses to O before the load of the next Q
+            fence_products();  // orders this lane's accesses to O before the load of the next Q
         }
         __syncwarp();
         group.release_q(barriers);
@@ -93,14 +93,14 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             Work work(p);
             while (work.is_left(p)) {
                 const BlockCoord coord(p, work);
-                loads.load_rows(coord, TileRange(p, coord), work.piece);
+                loads.load_rows(coord, TileRange(p, coord), work.number);
                 if constexpr (kCounted)
                     work.advance(p, work.take(p));
                 else
                     work.advance(p);
             }
             if constexpr (kCounted)
-                loads.finish(work.piece);
+                loads.finish(work.number);
         }
         produce_bias(p, maps, barriers);
         return;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     Group group(index, barriers.smem);
     auto advance = [&](Work &work) {
         if constexpr (kCounted)
-            work.advance(p, barriers.next_piece(index, work.parity()));
+            work.advance(p, barriers.next_number(index, work.parity()));
         else
             work.advance(p);
     };

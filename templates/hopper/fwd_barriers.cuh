@@ -3,6 +3,9 @@
 #include "lib/ptx.cuh"
 
 // ---- the mbarriers of the forward kernel in shared memory -----------------------------------------------------
+//
+// Named barriers are used, too: from 1 on, one for each consumer warpgroup's turn (ping-pong), then one for its rows of
+// Q, and one that all share, for rows of V that are cleared.
 
 // Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
 // from the counter.
@@ -42,16 +45,16 @@ struct Barriers {
     }
 
     // The number of the work tile that the rows of Q belong to (kCounted).
-    __device__ __forceinline__ uint32 piece(int group) const
+    __device__ __forceinline__ uint32 number(int group) const
     {
         return smem + kPieceArea + group * 4;
     }
 
     // Returns the number of the work tile after the one with this parity. Called by whole warps.
-    __device__ __forceinline__ unsigned next_piece(int group, uint32 parity) const
+    __device__ __forceinline__ unsigned next_number(int group, uint32 parity) const
     {
         barrier_wait(q_full(group), parity ^ 1);
-        const unsigned next = __float_as_uint(load_shared_4(piece(group)));
+        const unsigned next = __float_as_uint(load_shared_4(number(group)));
         __syncwarp();  // all lanes have read it before one of them releases it
         return next;
     }

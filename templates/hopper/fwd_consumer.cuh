@@ -4,7 +4,7 @@
 #include "hopper/fill_pages.cuh"
 #include "hopper/fwd_group.cuh"
 #include "hopper/fwd_products.cuh"
-#include "hopper/rescale.cuh"
+#include "hopper/softmax.cuh"
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
@@ -55,7 +55,7 @@ struct Rows {
     uint32 (&words)[kRowTiles][2][kColTiles];  // words of the bias, read while products run (kBiasEarly)
     uint32 (&keeps)[kBc / 16][4];              // factors of P from dropout (kKeepsEarly)
     Dropout &dropped;
-    ScoreUnit &unit;
+    ScoreUnit &unit;  // of an S that begins as the bias (bias_tiles.cuh)
     const Terms &terms;
     const uint32 (&slopes)[4];  // ALiBi's columns of Q (kAlibiMma)
     int &tile;

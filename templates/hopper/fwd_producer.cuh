@@ -64,13 +64,13 @@ struct Loads {
                   barriers.smem + kVArea);
     }
 
-    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned piece)
+    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
     {
         const uint32 full = barriers.q_full(group);
         if constexpr (kStays)
             barrier_wait(barriers.q_empty(group), q_parity);
         if constexpr (kCounted)
-            store_shared_4(barriers.piece(group), piece);
+            store_shared_4(barriers.number(group), number);
         barrier_expect(full, kGroupBytes);
 #pragma unroll
         for (int page = 0; page < kPages; page++)
@@ -82,7 +82,7 @@ struct Loads {
 
     // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
     // next.
-    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned piece)
+    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned number)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = coord.kv_head(p);
@@ -92,7 +92,7 @@ struct Loads {
         if constexpr (!kPackedHeads) {
 #pragma unroll
             for (int group = 0; group < kGroups; group++)
-                load_q(coord, group, piece);
+                load_q(coord, group, number);
             q_parity ^= 1;
         }
 #pragma unroll 1
@@ -108,12 +108,12 @@ struct Loads {
     }
 
     // Tells the consumers that the counter has no more work tiles.
-    __device__ __forceinline__ void finish(unsigned piece)
+    __device__ __forceinline__ void finish(unsigned number)
     {
 #pragma unroll
         for (int group = 0; group < kGroups; group++) {
             barrier_wait(barriers.q_empty(group), q_parity);
-            store_shared_4(barriers.piece(group), piece);
+            store_shared_4(barriers.number(group), number);
             barrier_arrive(barriers.q_full(group));
         }
     }

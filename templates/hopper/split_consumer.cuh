@@ -55,9 +55,9 @@ struct Rows {
     // One step of the mainloop.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
-        const int visits = tiles.count - 1 - tile;
+        const int before = tiles.count - 1 - tile;
         barrier_wait(tile_is_there(smem, tile), parity);
-        parity ^= visits % kStages;
+        parity ^= before % kStages;
         start_scores(s, q, computed_again(smem), k_stage(smem, tile) + part * kOwnKeys * kPageRowBytes);
         wgmma_wait<0>();
         pin(s);

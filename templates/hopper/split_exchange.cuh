@@ -1,5 +1,5 @@
 #pragma once
-#include "hopper/rescale.cuh"
+#include "hopper/softmax.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 

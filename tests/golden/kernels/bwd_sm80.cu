@@ -33,6 +33,18 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                c[m][n][e] = 0.0f;
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -280,6 +292,7 @@ static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURE
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr int kBr = 64;                  // query rows per tile
 constexpr int kBc = 128;                  // key rows per block
+constexpr int kQueryWarps = 1;   // warps that divide the queries of S^T and dP^T, and the columns of dK and dV
 constexpr int kStages = 1;               // stages of Q and dO in shared memory
 constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
 enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
@@ -301,7 +314,6 @@ constexpr int kConvertRows = 32;  // rows of dQ of a block that converts it
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kWarps = 4;
 constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
-constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
 constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
 constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
 constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
@@ -1003,17 +1015,6 @@ __device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, i
     return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
 }
 
-__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
-{
-    if constexpr (kAddFour) {
-        add_global_16(fragment + lane * 4, dq);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            add_global_4(fragment + e * 32 + lane, dq[e]);
-    }
-}
-
 // Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
 __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
 {
@@ -1054,6 +1055,11 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
 
 // The empty policy: blocks add to dQ in any order.
 __device__ __forceinline__ uint32 *turn_counters(const Params &)
+{
+    return nullptr;
+}
+
+template <class Coord> __device__ __forceinline__ uint32 *turn_counter(const Params &, const Coord &, int64, int)
 {
     return nullptr;
 }
@@ -1761,17 +1767,6 @@ __device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, 
 //
 // Tiles of c are m16n8. load_a(step, a) loads the A fragments of a k16 step into a. Form: layout of the tiles' rows.
 
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
-{
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
-}
-
 // Loads the A fragments of 16 * kM rows of a tile for one k16 step.
 template <class Form = RowTile, int kM>
 __device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint32 lane_rows, int step)
@@ -1878,7 +1873,7 @@ struct TileAreas {
 
 // ---- the mainloop's steps: what a warp does with a tile of queries --------------------------------------------------
 //
-// `visit` of bwd.cuh calls visit_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
+// `step` of bwd.cuh calls step_of_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
 // part:
 //
 //     kLate    S^T | dP^T | P^T | dV += P^T dO | dS^T | dK += dS^T Q
@@ -1937,10 +1932,10 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
 
 // Processes a part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
 template <bool kMasked>
-__device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &coord, const Terms &terms,
-                                           Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
-                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
-                                           SumOfKeys &dk, SumOfValues &dv)
+__device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &coord, const Terms &terms,
+                                             Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
+                                             TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                             SumOfKeys &dk, SumOfValues &dv)
 {
     const int query = own.query + part * 8 * kQueryTiles;  // first query in the tile
     Scores s, dp;
@@ -2010,7 +2005,7 @@ __device__ __forceinline__ void add_others(const WarpCoord &own, const LaneOffse
 
 // ---- the dQ step: dQ += dS K of a tile of queries -----------------------------------------------------------------
 //
-// Called by `visit` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
+// Called by `step` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
 // all keys of the block. Its result is added to the sums in the workspace (dq_sums.cuh); if the block has all keys of a
 // head, and they are one tile, it is written at once. counter: with kDqInOrder, receives the counter of the tile.
 __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord &coord, const WarpCoord &own,
@@ -2021,7 +2016,7 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
     float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + own.warp * kDqWarpPart;
     uint32 before = 0, seen = 0;
     if constexpr (kDqInOrder) {
-        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        counter = turn_counter(p, coord, batch_head, at.tile);
         before = blocks_before(p, coord, at.tile);
         seen = own.lane == 0 ? load_counter(counter) : 0;
     }
@@ -2055,8 +2050,9 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
-// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers before
-// they write any: the compiler moves no read before a write of the same memory, so each would wait for its latency.
+// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers
+// before they write any: the compiler moves no read before a write of the same memory, so each would wait for its
+// latency.
 __device__ __forceinline__ void add_old(float2 &x, const char *from)
 {
     if constexpr (kMerges) {
@@ -2213,7 +2209,7 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 // kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:
 // P^T as fragments, and dS^T through the tile that dQ needs as well.
 //
-// The prologue loads K, V and the first tiles (loads.cuh). The step of tile t (`visit`) is in mainloop.cuh and
+// The prologue loads K, V and the first tiles (loads.cuh). The step of tile t (`step`) is in mainloop.cuh and
 // dq_step.cuh; the next tile is copied meanwhile. With two barriers all warps begin a tile together:
 //
 //   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
@@ -2261,7 +2257,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
-    OwnParams p = coord.params(all);
+    OwnParams p = coord.params(all);  // lengths and addresses are those of the block's sequence
     const TileRange tiles(p, coord);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
 
@@ -2277,7 +2273,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         int stage = 0, score_stage = 0;
         begin_queries(fills, p, coord, tiles, range, first_head, smem, at);
         Dropout dropout(p, coord.first_key + own.key, own.lane);
-        auto visit = [&](auto masked) {
+        auto step = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
             const TileAreas areas(smem, stage, score_stage, own, offsets);
             const int next_stage = stage_ahead(stage);
@@ -2291,7 +2287,8 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             const Terms terms(p, coord.batch, first_head + at.head);
 #pragma unroll 1
             for (int part = 0; part < kParts; part++)
-                visit_part<kMasked>(p, coord, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
+                step_of_part<kMasked>(p, coord, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk,
+                                      dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
             // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier per tile: the next
@@ -2323,19 +2320,19 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
 #pragma unroll 1
             while (range.has(p, at))
                 if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
-                    visit(Bool<true>{});
+                    step(Bool<true>{});
                 else
-                    visit(Bool<false>{});
+                    step(Bool<false>{});
         } else {
 #pragma unroll 1
             while (at.head < p.group) {
                 const int head = at.head;
 #pragma unroll 1
                 while (at.head == head && (kLastTileFirst ? at.tile >= tiles.unmasked : at.tile < tiles.unmasked))
-                    visit(Bool<!kLastTileFirst>{});
+                    step(Bool<!kLastTileFirst>{});
 #pragma unroll 1
                 while (at.head == head)
-                    visit(Bool<kLastTileFirst>{});
+                    step(Bool<kLastTileFirst>{});
             }
         }
     }

@@ -33,6 +33,18 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                c[m][n][e] = 0.0f;
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -280,6 +292,7 @@ static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURE
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr int kBr = 64;                  // query rows per tile
 constexpr int kBc = 128;                  // key rows per block
+constexpr int kQueryWarps = 1;   // warps that divide the queries of S^T and dP^T, and the columns of dK and dV
 constexpr int kStages = 2;               // stages of Q and dO in shared memory
 constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
 enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
@@ -330,10 +343,10 @@ constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
 constexpr int kDepth = kHeadDimPadded / 16;                                   // k16 steps of S and dP
 constexpr int kPages = (kHeadDim + 63) / 64;                                  // pages of 64 columns per tile
-constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
-constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
-constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
-constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
+constexpr int kKeyTiles = 1;                                                  // m16 tiles of keys per warp
+constexpr int kQueryTiles = kBr / 8;                                          // n8 tiles of queries
+constexpr int kQuerySteps = kBr / 16;                                         // k16 steps of dK and dV
+constexpr int kOutPairs = kDepth;  // 16-column pairs of n8 tiles of dK and dV
 // How warps divide dQ. kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one warpgroup
 // computes all columns. Else each warpgroup has 64 rows, and warpgroups with the same rows divide the columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
@@ -1023,17 +1036,6 @@ __device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, i
     return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
 }
 
-__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
-{
-    if constexpr (kAddFour) {
-        add_global_16(fragment + lane * 4, dq);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            add_global_4(fragment + e * 32 + lane, dq[e]);
-    }
-}
-
 // Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
 __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
 {
@@ -1074,6 +1076,11 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
 
 // The empty policy: blocks add to dQ in any order.
 __device__ __forceinline__ uint32 *turn_counters(const Params &)
+{
+    return nullptr;
+}
+
+template <class Coord> __device__ __forceinline__ uint32 *turn_counter(const Params &, const Coord &, int64, int)
 {
     return nullptr;
 }
@@ -1248,8 +1255,9 @@ template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, cons
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
-// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers before
-// they write any: the compiler moves no read before a write of the same memory, so each would wait for its latency.
+// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers
+// before they write any: the compiler moves no read before a write of the same memory, so each would wait for its
+// latency.
 __device__ __forceinline__ void add_old(float2 &x, const char *from)
 {
     if constexpr (kMerges) {
@@ -1566,12 +1574,6 @@ __device__ __forceinline__ void add_bytes(float *gmem, uint32 smem, int bytes)
                  : "memory");
 }
 
-// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
-__device__ __forceinline__ void release_to_loads()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // Stores rows of a page to global memory, clipped to the tensor's rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
 {
@@ -1598,6 +1600,14 @@ __device__ __forceinline__ void wait_stores()
 }
 
 // ---- the mbarriers of the backward kernel in shared memory ----------------------------------------------------------
+//
+// Named barriers are used, too (0 is __syncthreads):
+//
+//     1    dS^T of all warps is there; rows after a sequence's end are cleared; the rows of dK or dV to write are there
+//     3    every warp has read its last K and V
+//
+// kByProduct: 1, every warp has read its last K and V; 2 and 3, the rows of dV and of dK to write are there; 4, all
+// warps have added to dQ of a tile.
 
 struct Barriers {
     uint32 smem;
@@ -1715,8 +1725,8 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Makes this thread's writes to shared memory, including copies that it waited for, visible to wgmma and TMA (async
-// proxy). A barrier must follow.
+// Orders this thread's accesses to shared memory before those of wgmma and TMA (async proxy), so these see its writes,
+// including copies that it waited for. A barrier must follow.
 __device__ __forceinline__ void fence_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -2109,7 +2119,8 @@ __device__ __forceinline__ void compute_dq_alone(const Params &, const BlockCoor
 
 // ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
 //
-// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
+// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline). dS^T has two stages, which take turns, so
+// one barrier for each tile is enough: warps write dS^T of a tile while others still read that of the tile before.
 
 // Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
@@ -2154,8 +2165,7 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
 {
     float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
     if constexpr (kDqInOrder)
-        await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, seen,
-                   blocks_before(p, coord, at.tile), lane);
+        await_turn(turn_counter(p, coord, batch_head, at.tile), seen, blocks_before(p, coord, at.tile), lane);
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
@@ -2164,9 +2174,9 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
         add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
-// Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
+// Computes dK and dV of 64 keys, and adds to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Cursor at, int steps, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
@@ -2184,7 +2194,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     if constexpr (kVarlen)
         clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
@@ -2196,7 +2206,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         const int64 batch_head = int64(coord.batch) * p.heads_q + first_head + at.head;
         uint32 seen = 0;
         if (kDqInOrder && p.dq != nullptr && lane == 0)
-            seen = load_counter(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
+            seen = load_counter(turn_counter(p, coord, batch_head, at.tile));
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
@@ -2325,37 +2335,31 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
-    // The number of the first tile of dQ that this block's key head has, and its counter (dq_order.cuh).
-    __device__ __forceinline__ int64 first_tile() const
+    // The first head of queries that the block has: b * heads + h.
+    __device__ __forceinline__ int64 first_head() const
     {
-        return (int64(coord.batch) * p.heads_q + coord.kv_head * p.group) * p.q_tiles;
-    }
-
-    __device__ __forceinline__ uint32 *first_counter() const
-    {
-        return turn_counters(p) + first_tile() + coord.first_q_tile;
+        return int64(coord.batch) * p.heads_q + coord.kv_head * p.group;
     }
 
     // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh).
     // This thread does it because a fence would hold up the products of a consumer.
     __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
     {
-        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
         if (p.dq != nullptr)
-            count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
+            count_up(turn_counter(p, coord, first_head() + at.head, at.tile));
         stage.advance();
         at.advance(tiles, tiles.end(p));
     }
 
     // Counts all tiles, and gives the stages of dS^T back. For a thread that does nothing else (kCountsApart): the
     // fence of a count takes as long as additions do to reach memory, which would hold up loads, or the next dQ.
-    __device__ __forceinline__ void count_all(const TileRange &tiles, Cursor at, int visits) const
+    __device__ __forceinline__ void count_all(const TileRange &tiles, Cursor at, int steps) const
     {
-        uint32 *const counters = first_counter();
+        uint32 *const counters = turn_counters(p) + first_head() * p.q_tiles + coord.first_q_tile;
         const int end = tiles.end(p);
         Stage stage;
 #pragma unroll 1
-        for (; visits > 0; visits--) {
+        for (; steps > 0; steps--) {
             barrier_wait(barriers.dq_added(stage.index), stage.parity);
             barrier_arrive(barriers.ds_empty(stage.index));
             count_up(counters + at.head * p.q_tiles + at.tile);
@@ -2365,15 +2369,15 @@ struct Loads {
     }
 
     // Lets the copy engine add dQ of all tiles, each when it is the block's turn, and counts them (kAddsApart).
-    __device__ __forceinline__ void add_all(const TileRange &tiles, Cursor at, int visits) const
+    __device__ __forceinline__ void add_all(const TileRange &tiles, Cursor at, int steps) const
     {
         static_assert(!kAddsApart || kWarps * kDqPartBytes == kDqTile * 4, "a tile of dQ is contiguous");
-        uint32 *const counters = first_counter();
-        float *const sums = p.dq_sum + first_tile() * kDqTile;
+        uint32 *const counters = turn_counters(p) + first_head() * p.q_tiles + coord.first_q_tile;
+        float *const sums = p.dq_sum + first_head() * p.q_tiles * kDqTile;
         const int end = tiles.end(p);
         uint32 parity = 0;
 #pragma unroll 1
-        for (; visits > 0; visits--, parity ^= 1) {
+        for (; steps > 0; steps--, parity ^= 1) {
             const int tile = at.head * p.q_tiles + at.tile;
             const uint32 before = blocks_before(p, coord, at.tile);
             while (load_counter(counters + tile) < before) {
@@ -2390,27 +2394,27 @@ struct Loads {
     }
 
     // What another thread does if blocks add to dQ in order.
-    __device__ __forceinline__ void order_dq(const TileRange &tiles, const Cursor &begin, int visits) const
+    __device__ __forceinline__ void order_dq(const TileRange &tiles, const Cursor &begin, int steps) const
     {
         if constexpr (kAddsApart)
-            add_all(tiles, begin, visits);
+            add_all(tiles, begin, steps);
         else
-            count_all(tiles, begin, visits);
+            count_all(tiles, begin, steps);
     }
 
-    __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
+    __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int steps) const
     {
         constexpr bool kCounts = kDqInOrder && !kByProduct && !kCountsApart && !kAddsApart;
         Cursor counted = at;
         Stage counted_stage;
-        int left = visits;  // tiles that are to be counted
+        int left = steps;  // tiles that are to be counted
         const int64 batch_heads = int64(batches(p)) * p.heads_q;
         const int64 all_rows = kVarlen ? batch_heads * rows_of_batch_head(p) : batch_heads * p.q_tiles * kBr;
         Stage stage;
         load_keys(kKArea, maps.k, p.k_stride, barriers.k_full());
         bool first = true;
 #pragma unroll 1
-        for (; visits > 0; visits--) {
+        for (; steps > 0; steps--) {
             const int i = stage.index;
             barrier_wait(barriers.q_empty(i), stage.parity ^ 1);
             load_queries(kQArea + i * kQTileBytes, maps.q, p.q_stride, kLseArea + i * kRowBytes, p.rows,
@@ -2423,7 +2427,7 @@ struct Loads {
                          p.rows + all_rows, barriers.do_full(i), at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
-            if (kCounts && left - visits >= kStages) {  // the tile that was in this stage: see q_empty above
+            if (kCounts && left - steps >= kStages) {  // the tile that was in this stage: see q_empty above
                 count_tile(tiles, counted, counted_stage);
                 left--;
             }
@@ -2462,10 +2466,10 @@ struct Loads {
 
 // Number of tiles of queries that the block processes.
 template <class Range>
-__device__ __forceinline__ int visits_of(const Range &range, const Params &p, const TileRange &tiles)
+__device__ __forceinline__ int steps_of(const Range &range, const Params &p, const TileRange &tiles)
 {
     if constexpr (kSplit)
-        return range.visits;
+        return range.steps;
     else
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
@@ -2493,13 +2497,13 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
-    OwnParams p = coord.params(all);
+    OwnParams p = coord.params(all);  // lengths and addresses are those of the block's sequence
     const TileRange tiles(p, coord);
     // Computed where it is needed, so that it takes no register in the mainloop.
     auto split = [&] { return kHeadBlocks ? unsigned(coord.split) : block % p.splits; };
     const QueryRange range(p, tiles, kSplit ? split() : 0);
     const Cursor begin = range.start(p, tiles);
-    const int visits = visits_of(range, p, tiles);
+    const int steps = steps_of(range, p, tiles);
 
     if (threadIdx.x == 0)
         barriers.init();
@@ -2513,29 +2517,29 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
             const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
             if (warp == kWarps + 1) {
                 if (threadIdx.x % 32 == 0 && p.dq != nullptr)
-                    loads.order_dq(tiles, begin, visits);
+                    loads.order_dq(tiles, begin, steps);
                 return;
             }
         }
-        if (threadIdx.x == kWorkers && visits > 0)
-            loads.load_all(tiles, begin, visits);
+        if (threadIdx.x == kWorkers && steps > 0)
+            loads.load_all(tiles, begin, steps);
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, coord, tiles, begin, visits, barriers, index, split());
+        compute_by_product(p, coord, tiles, begin, steps, barriers, index, split());
     } else {
         if constexpr (kDqWarpgroup)
             if (index == kKeyGroups) {
                 give_registers<kDqRegisters>();
-                if (visits > 0 && p.dq != nullptr)
-                    compute_dq_alone(p, coord, tiles, begin, visits, barriers);
+                if (steps > 0 && p.dq != nullptr)
+                    compute_dq_alone(p, coord, tiles, begin, steps, barriers);
                 named_barrier_arrive(3, kWorkers);  // its warps have read their last K; clear_rows may use barrier 1
                 return;
             }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
-        if (visits > 0)
-            compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
+        if (steps > 0)
+            compute_rows(p, coord, tiles, begin, steps, barriers, index, dk, dv);
         named_barrier(3, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
             put_part(p, coord, split(), 0, dk);

@@ -33,6 +33,18 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                c[m][n][e] = 0.0f;
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -1862,17 +1874,6 @@ __device__ __forceinline__ float cap_slope(float t)
 // A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
 // the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
 
-__device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = 0.0f;
-}
-
 // S += Q K^T for one tile. q_frag is used if Q is in registers, else q_smem (this warp's rows).
 template <class AfterStep>
 __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4],
@@ -1990,7 +1991,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
     if constexpr (!kTermsBefore)
-        clear_scores(s);
+        clear(s);
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
@@ -2158,10 +2159,10 @@ __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &o
         __syncthreads();  // Q is read before V is loaded into its area
 }
 
-// Prologue: loads Q, and the first tiles of K and V.
-__device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
-                                      const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                      const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
+// Loads Q, and the first tiles of K and V.
+__device__ __forceinline__ void prologue(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
+                                         const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                         const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
     q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row, [&](int r) {
@@ -2191,7 +2192,7 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
             fill_commit();
         }
     }
-    if constexpr (kQBehind) {
+    if constexpr (kQBehind) {  // Q came through the area of V (tile.cuh)
         fill_wait<kKStages - 1>();
         read_q(q_frag, own);
     }
@@ -2245,7 +2246,7 @@ __device__ __forceinline__ void forward(const Params &p)
         pages.find_first(tile);
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
-        begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
+        prologue(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
         const auto &queries = make_queries(q_frag, p, coord, lane);
         auto step = [&](auto masked) {
             mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
@@ -2269,6 +2270,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
+    // Epilogue.
     finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }

@@ -33,6 +33,18 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                c[m][n][e] = 0.0f;
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -847,12 +859,6 @@ __device__ __forceinline__ void add_bytes(float *gmem, uint32 smem, int bytes)
                  : "memory");
 }
 
-// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
-__device__ __forceinline__ void release_to_loads()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // Stores rows of a page to global memory, clipped to the tensor's rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
 {
@@ -1012,6 +1018,9 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 }
 
 // ---- the mbarriers of the forward kernel in shared memory -----------------------------------------------------
+//
+// Named barriers are used, too: from 1 on, one for each consumer warpgroup's turn (ping-pong), then one for its rows of
+// Q, and one that all share, for rows of V that are cleared.
 
 // Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
 // from the counter.
@@ -1051,16 +1060,16 @@ struct Barriers {
     }
 
     // The number of the work tile that the rows of Q belong to (kCounted).
-    __device__ __forceinline__ uint32 piece(int group) const
+    __device__ __forceinline__ uint32 number(int group) const
     {
         return smem + kPieceArea + group * 4;
     }
 
     // Returns the number of the work tile after the one with this parity. Called by whole warps.
-    __device__ __forceinline__ unsigned next_piece(int group, uint32 parity) const
+    __device__ __forceinline__ unsigned next_number(int group, uint32 parity) const
     {
         barrier_wait(q_full(group), parity ^ 1);
-        const unsigned next = __float_as_uint(load_shared_4(piece(group)));
+        const unsigned next = __float_as_uint(load_shared_4(number(group)));
         __syncwarp();  // all lanes have read it before one of them releases it
         return next;
     }
@@ -1917,8 +1926,8 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Makes this thread's writes to shared memory, including copies that it waited for, visible to wgmma and TMA (async
-// proxy). A barrier must follow.
+// Orders this thread's accesses to shared memory before those of wgmma and TMA (async proxy), so these see its writes,
+// including copies that it waited for. A barrier must follow.
 __device__ __forceinline__ void fence_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -2157,7 +2166,7 @@ struct Rows {
     uint32 (&words)[kRowTiles][2][kColTiles];  // words of the bias, read while products run (kBiasEarly)
     uint32 (&keeps)[kBc / 16][4];              // factors of P from dropout (kKeepsEarly)
     Dropout &dropped;
-    ScoreUnit &unit;
+    ScoreUnit &unit;  // of an S that begins as the bias (bias_tiles.cuh)
     const Terms &terms;
     const uint32 (&slopes)[4];  // ALiBi's columns of Q (kAlibiMma)
     int &tile;
@@ -2378,7 +2387,7 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCo
     normalise_rows(p, coord, o, row, warp_row, lane, [&](int r, int n) {
         return o_smem + n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16;
     });
-    release_to_loads();  // this lane's rows of O are seen by what stores them
+    fence_products();  // this lane's rows of O are seen by what stores them
     __syncwarp();
     if (lane == 0) {
 #pragma unroll
@@ -2393,23 +2402,23 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCo
 
 // Dynamic work: a block that is free takes the next work tile from a counter in the workspace. The kernel before has
 // set it to 0. The producer thread takes the number, and tells the others when the Q of that work tile comes.
-struct CountedPiece {
-    unsigned piece = blockIdx.x;
+struct CountedWork {
+    unsigned number = blockIdx.x;
 
     __device__ __forceinline__ void take_over(unsigned next)
     {
-        piece = next;
+        number = next;
     }
 };
 
-struct NoPiece {
-    static constexpr unsigned piece = 0;
+struct FixedWork {
+    static constexpr unsigned number = 0;
 
     __device__ __forceinline__ void take_over(unsigned) {}
 };
 
 // A work tile: a row tile of one head of a batch (see BlockCoord). batch_head: b * heads + h.
-struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
+struct Work : Either<kCounted, CountedWork, FixedWork>::Type {
     unsigned own_tile, own_batch_head, round = 0;
 
     __device__ __forceinline__ explicit Work(const Params &p)
@@ -2430,7 +2439,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
     __device__ __forceinline__ unsigned index() const
     {
         if constexpr (kCounted)
-            return piece;
+            return number;
         else if constexpr (kStays)  // odd rounds go through the blocks backwards, because work gets lighter
             return round * gridDim.x + (round % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
         else
@@ -2558,13 +2567,13 @@ struct Loads {
                   barriers.smem + kVArea);
     }
 
-    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned piece)
+    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
     {
         const uint32 full = barriers.q_full(group);
         if constexpr (kStays)
             barrier_wait(barriers.q_empty(group), q_parity);
         if constexpr (kCounted)
-            store_shared_4(barriers.piece(group), piece);
+            store_shared_4(barriers.number(group), number);
         barrier_expect(full, kGroupBytes);
 #pragma unroll
         for (int page = 0; page < kPages; page++)
@@ -2576,7 +2585,7 @@ struct Loads {
 
     // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
     // next.
-    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned piece)
+    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned number)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = coord.kv_head(p);
@@ -2586,7 +2595,7 @@ struct Loads {
         if constexpr (!kPackedHeads) {
 #pragma unroll
             for (int group = 0; group < kGroups; group++)
-                load_q(coord, group, piece);
+                load_q(coord, group, number);
             q_parity ^= 1;
         }
 #pragma unroll 1
@@ -2602,12 +2611,12 @@ struct Loads {
     }
 
     // Tells the consumers that the counter has no more work tiles.
-    __device__ __forceinline__ void finish(unsigned piece)
+    __device__ __forceinline__ void finish(unsigned number)
     {
 #pragma unroll
         for (int group = 0; group < kGroups; group++) {
             barrier_wait(barriers.q_empty(group), q_parity);
-            store_shared_4(barriers.piece(group), piece);
+            store_shared_4(barriers.number(group), number);
             barrier_arrive(barriers.q_full(group));
         }
     }
@@ -2664,7 +2673,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
             if (group.lane == 0)
                 wait_stores();
         } else {
-            release_to_loads();  // orders this lane's accesses to O before the load of the next Q
+            fence_products();  // orders this lane's accesses to O before the load of the next Q
         }
         __syncwarp();
         group.release_q(barriers);
@@ -2703,14 +2712,14 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             Work work(p);
             while (work.is_left(p)) {
                 const BlockCoord coord(p, work);
-                loads.load_rows(coord, TileRange(p, coord), work.piece);
+                loads.load_rows(coord, TileRange(p, coord), work.number);
                 if constexpr (kCounted)
                     work.advance(p, work.take(p));
                 else
                     work.advance(p);
             }
             if constexpr (kCounted)
-                loads.finish(work.piece);
+                loads.finish(work.number);
         }
         produce_bias(p, maps, barriers);
         return;
@@ -2719,7 +2728,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     Group group(index, barriers.smem);
     auto advance = [&](Work &work) {
         if constexpr (kCounted)
-            work.advance(p, barriers.next_piece(index, work.parity()));
+            work.advance(p, barriers.next_number(index, work.parity()));
         else
             work.advance(p);
     };
