@@ -13,7 +13,10 @@ make_debian() {
     mkdir -p "$root/src"
     git -C "$here" -c safe.directory="$here" archive HEAD | tar -C "$root/src" -x
     cp /etc/resolv.conf "$root/etc/resolv.conf"
-    [ -z "${PIP_CERT:-}" ] || install -D -m 644 "$PIP_CERT" "$root$PIP_CERT" # a network with certificates of its own
+    if [ -n "${PIP_CERT:-}" ]; then # a network with certificates of its own; Debian's ca-certificates writes theirs in /etc
+        install -D -m 644 "$PIP_CERT" "$root/opt/pip_cert.pem"
+        export PIP_CERT=/opt/pip_cert.pem
+    fi
     [ -e "$root/proc/self" ] || mount -t proc proc "$root/proc"
     trap 'umount "$root/proc"' EXIT
 }
