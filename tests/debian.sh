@@ -16,7 +16,7 @@ make_debian() {
     if [ -n "${PIP_CERT:-}" ]; then # a network with certificates of its own; Debian's ca-certificates writes theirs in /etc
         install -D -m 644 "$PIP_CERT" "$root/opt/pip_cert.pem"
         export PIP_CERT=/opt/pip_cert.pem
-        unset REQUESTS_CA_BUNDLE # pip would take it in the place of PIP_CERT
+        unset REQUESTS_CA_BUNDLE CURL_CA_BUNDLE # pip would take them in the place of PIP_CERT
     fi
     [ -e "$root/proc/self" ] || mount -t proc proc "$root/proc"
     trap 'umount "$root/proc"' EXIT
