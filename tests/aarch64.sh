@@ -17,12 +17,12 @@ apt-get install -y --no-install-recommends cmake ninja-build pkg-config python3-
     gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross liblua5.4-dev:arm64 libsqlite3-dev:arm64 libmd-dev:arm64
 [ -d /opt/cuda ] || python3 -m venv /opt/cuda
 /opt/cuda/bin/pip install -q nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96
+ln -sfn /opt/cuda /src/.venv # where CMake looks for CUDA's headers if there is no toolkit
 END
 chroot "$root" env PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig /bin/sh -eux <<END
 cmake -S /src -B /tmp/arm -G Ninja -DCMAKE_BUILD_TYPE=Release -DFA2_WERROR=ON -DCMAKE_SYSTEM_NAME=Linux \
     -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
-    "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/" \
-    -DFA2_CUDA_INCLUDE_DIR=/opt/cuda/lib/python3.11/site-packages/nvidia/cu13/include
+    "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/"
 cmake --build /tmp/arm --target fa2_shared fa2-tune fa2_share $*
 qemu-aarch64 -L / /tmp/arm/tuner/fa2-tune --version
 qemu-aarch64 -L / /tmp/arm/tuner/fa2-tune explain --arch sm_87 --shape Hq=8,Sq=512,D=64 | grep '^kernel '
