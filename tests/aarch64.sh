@@ -8,8 +8,8 @@ set -euo pipefail
 . "$(dirname "$0")/debian.sh"
 make_debian "$1"
 shift
-# Without test_capture and test_cache_limit: qemu-user cannot fork a process that has threads, and a test that runs itself
-# anew needs the kernel to know the emulator. 16 other host tests pass, too, but take up to two minutes each.
+# Without test_capture and test_cache_limit: qemu-user cannot fork a process that has threads, and a test that runs
+# itself anew needs the kernel to know the emulator. 16 other host tests pass, too, but take up to two minutes each.
 [ $# -gt 0 ] || set -- test_base test_recipe test_cuda_api test_compile test_dump test_device test_splits test_grid \
     test_args test_feature_args test_ops test_backward_call test_merge_args test_bias_gradient test_load test_launch \
     test_lua_pool test_template test_shapes test_options test_table test_progress test_cache test_cache_code \
