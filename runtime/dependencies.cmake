@@ -65,9 +65,18 @@ foreach(header cuda.h nvrtc.h)
     message(FATAL_ERROR "FA2_CUDA_INCLUDE_DIR is ${FA2_CUDA_INCLUDE_DIR}, where there is no ${header}")
   endif()
 endforeach()
+# Without a toolkit: the Python packages that tuner/quickstart.sh installs.
+file(GLOB from_python ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/*/include)
 find_path(FA2_CUDA_H cuda.h
   HINTS ${FA2_CUDA_INCLUDE_DIR} ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda
-  PATH_SUFFIXES include REQUIRED)
-find_path(FA2_NVRTC_H nvrtc.h HINTS ${FA2_CUDA_INCLUDE_DIR} ${FA2_CUDA_H} REQUIRED)
+  PATHS ${from_python} PATH_SUFFIXES include)
+find_path(FA2_NVRTC_H nvrtc.h HINTS ${FA2_CUDA_INCLUDE_DIR} ${FA2_CUDA_H} PATHS ${from_python})
+if(NOT FA2_CUDA_H OR NOT FA2_NVRTC_H)
+  message(FATAL_ERROR "fa2 needs CUDA's headers cuda.h and nvrtc.h, version 12 or newer. Install the CUDA toolkit, or "
+    "NVIDIA's Python packages, as tuner/quickstart.sh does; -DFA2_CUDA_INCLUDE_DIR=FOLDER names another place")
+endif()
+if(NOT FA2_NVRTC_DIR AND FA2_NVRTC_H IN_LIST from_python)
+  get_filename_component(FA2_NVRTC_DIR ${FA2_NVRTC_H}/../lib ABSOLUTE)
+endif()
 add_library(fa2_cuda_headers INTERFACE)
 target_include_directories(fa2_cuda_headers SYSTEM INTERFACE ${FA2_CUDA_H} ${FA2_NVRTC_H})

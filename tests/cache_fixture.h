@@ -121,7 +121,8 @@ static inline void check_refused(const char *path, fa2i_cache_mode mode, fa2_sta
     CHECK_EQ(fa2i_cache_open(path, mode, NULL, NULL, &cache), status);
     CHECK(cache == NULL);
     CHECK_CONTAINS(fa2_last_message(), part);
-    CHECK_CONTAINS(fa2_last_message(), path);
+    if (path[0] != '\0')
+        CHECK_CONTAINS(fa2_last_message(), path);
     fa2i_cache_close(cache);
 }
 
@@ -271,6 +272,8 @@ static inline char *replaced(const char *text, const char *part, const char *by)
         exit(1);
     char *copy = malloc(strlen(text) + strlen(by) + 1);
     CHECK(copy != NULL);
+    if (copy == NULL)
+        exit(1);
     sprintf(copy, "%.*s%s%s", (int)(at - text), text, by, at + strlen(part));
     return copy;
 }

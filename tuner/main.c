@@ -101,7 +101,8 @@ static const fa2i_command commands[] = {
     {"doctor", fa2i_cmd_doctor, "[--device N] [--db FILE]", "what is wrong here? A page for a bug report",
      "Looks at the driver, NVRTC, the devices, the environment, the times that come with fa2 and the\n"
      "database, and makes one call of attention, whose result it checks. Then it lists what it found wrong,\n"
-     "and what helps. It writes nothing. Exit status 1 when something is wrong.\n\n"
+     "and what helps. It writes nothing. Exit status 1 when something is wrong, 3 when\n"
+     "there is no usable device.\n\n"
      "  --device N        the device of the call; default 0\n" DB_HELP},
     {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OPS] [--device D] [--db FILE] [--json]", "the winners",
      "Shows the winners in the database, by device: all, or those that pass the options.\n\n" FILTER_HELP DB_HELP

@@ -62,10 +62,8 @@ has_library() {
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
-    elif have sudo; then
-        sudo "$@"
     else
-        die "not root, and there is no sudo; as root, run: $*"
+        sudo "$@"
     fi
 }
 
@@ -79,6 +77,9 @@ install_packages() {
     [ $# -gt 0 ] || return 0
     have apt-get || die "missing: $*. These are the names of Debian 12 and Ubuntu 22.04;" \
         "there is no apt-get here, so install their equivalents and run this again"
+    if [ "$(id -u)" -ne 0 ] && ! have sudo; then
+        die "missing: $*. Not root, and there is no sudo; as root, run: apt-get install --no-install-recommends $*"
+    fi
     say "installing $*"
     # The package lists may be missing (a fresh container) or old: fetch them only if need be.
     if ! apt_install "$@" >/dev/null 2>&1; then

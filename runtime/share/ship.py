@@ -150,4 +150,7 @@ def main():
     tell(card, kept, path)
 
 
-main()
+try:
+    main()
+except (OSError, UnicodeDecodeError) as error:
+    sys.exit(f"ship.py: {error}")
