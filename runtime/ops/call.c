@@ -9,16 +9,6 @@
 
 /* ---- factors of a call ---- */
 
-#define NOTHING      -1
-#define ASKED(field) FA2I_FIELD_##field
-const int fa2i_factor_fields[FA2I_FACTOR_COUNT] = {
-#define FA2I_FACTOR(member, needs, ...) needs,
-#include "runtime/ops/factors.def"
-#undef FA2I_FACTOR
-};
-#undef NOTHING
-#undef ASKED
-
 #define NOTHING      true
 #define ASKED(field) (problem->field != 0)
 
@@ -41,6 +31,22 @@ fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors
 #include "runtime/ops/factors.def"
     };
 #undef FA2I_FACTOR
+}
+
+#undef NOTHING
+#undef ASKED
+
+void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem)
+{
+#define NOTHING      (void)problem
+#define ASKED(field) problem->field = 1
+#define FA2I_FACTOR(member, needs, ...)                                                                                \
+    if (factors->member != 0)                                                                                          \
+        needs;
+#include "runtime/ops/factors.def"
+#undef FA2I_FACTOR
+#undef NOTHING
+#undef ASKED
 }
 
 void fa2i_factors_put(fa2_op op, void *args, const fa2i_factors *factors)

@@ -34,21 +34,21 @@ static inline bool fa2i_merges_lse(const fa2_problem *problem)
 /* The scale times log2(e) must be a float, too. */
 #define FA2I_SCALE_MAX ((float)(FLT_MAX * 0.69))
 
-/* The numbers of a call that change scores (factors.def). 0 if the problem does not have one, or its default is wanted. */
+/* The numbers of a call that change scores (factors.def). 0 if the problem does not have one, or its default is
+ * wanted. */
 typedef struct fa2i_factors {
 #define FA2I_FACTOR(member, ...) float member;
 #include "runtime/ops/factors.def"
 #undef FA2I_FACTOR
 } fa2i_factors;
 
-enum { FA2I_FACTOR_COUNT = sizeof(fa2i_factors) / sizeof(float) };
-
-/* The problem's field that a factor needs, by its line in factors.def; -1: none. */
-extern const int fa2i_factor_fields[FA2I_FACTOR_COUNT];
-
-/* args: the argument struct of the operation, forward or backward. Factors that the problem does not have are not read. */
+/* args: the argument struct of the operation, forward or backward. Factors that the problem does not have are not
+ * read. */
 fa2i_factors fa2i_factors_of(const fa2_problem *problem, const void *args);
 void fa2i_factors_put(fa2_op op, void *args, const fa2i_factors *factors);
+
+/* Sets the problem's fields for the factors that are not 0. */
+void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem);
 
 /* Returns the factors without those that the problem does not have. */
 fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors);
