@@ -1,13 +1,12 @@
 -- What the families of fp32 elements share (forward_fp32.lua, backward_fp32.lua).
+local columns = require("features.columns")
+local features = require("features.list")
 local kinds = require("ops.kinds")
 local plain_cost = require("ops.forward_plain_cost")
 
 local M = {}
 
 local most_columns = 256
-
--- A cap would be as exact as the hardware's tanh, so there is none (runtime/base/problem_check.c).
-M.no_cap = {axis = {name = "softcap", field = "softcap", values = {0}, feature = true}}
 
 -- ffma: FMA instructions. tf32: three products of TF32 on tensor cores.
 local product = {
@@ -20,14 +19,13 @@ local product = {
    end,
 }
 
--- Returns the axes of a family: the problem, the features, the product, and the tile.
-function M.axes(features, tile)
+-- Returns the axes of a family: the problem, the features, `more`, the product, and the tile.
+function M.axes(op, more, tile)
    local axes = kinds.axes(most_columns, {"fp32"})
-   for _, feature in ipairs(features) do
-      axes[#axes + 1] = feature.axis
+   for _, list in ipairs({{columns.axis}, features.fp32_axes(op), more, {product}, tile}) do
+      table.move(list, 1, #list, #axes + 1, axes)
    end
-   axes[#axes + 1] = product
-   return table.move(tile, 1, #tile, #axes + 1, axes)
+   return axes
 end
 
 -- Constants of the model that the 16-bit families have not. Not fitted.

@@ -104,7 +104,7 @@ static const bug bugs[] = {
      "x the bound", NULL},
     {"dV of a P that is times the derivative", "rtx3060", ADDED, "pack_scores(frag, s);",
      "multiply_slopes(s, capped); pack_scores(frag, s);", 1, CAPPED, "x the bound", NULL},
-    {"a derivative of the cap that dQ lacks", "t4", APART, "x *= cap_slope(s[0][n][e]);", "", 1, CAPPED, "x the bound",
+    {"a derivative of the cap that dQ lacks", "t4", APART, "x *= modifier_slope(s[0][n][e]);", "", 1, CAPPED, "x the bound",
      NULL},
     {"none, backward, alibi and dropout", "rtx3060", ADDED, "", "", 1, BACKWARD ",alibi=1,dropout=1", NULL, NULL},
     {"none, backward, bias on Turing", "t4", APART_STAGED, "", "", 1, BACKWARD ",bias=bf16,dropout=1", NULL, NULL},
