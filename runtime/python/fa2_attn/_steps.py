@@ -306,7 +306,7 @@ def _ring_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, 
 def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
                    call: Call) -> Tuple[Tensor, ...]:
     """Each step computes the gradients of the keys that are here. They are added to those that arrive from the rank
-    before, and travel on, one step behind the keys. So a chunk's gradients begin at its owner's neighbour, and end at
+    before, and travel on, one step after the keys. So a chunk's gradients begin at its owner's neighbour, and end at
     its owner.
 
     The own keys have two parts, where masks let them: the last rows' queries while the first keys travel, the first
@@ -400,7 +400,7 @@ def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor
 
 
 def _summed(dk: Tensor, dv: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
-    """Sums the gradients of all keys over the ranks; each rank gets those of its own keys."""
+    """Sums the gradients of all keys over the ranks; each rank gets the sums of its own keys."""
     ranks, lengths = dist.get_world_size(call.group), _all_rows(call, k)
     own = _Pair.like(k, v, torch.float32)
     parts = []
