@@ -2,7 +2,7 @@
 """Adds a small feature and a small element type to a copy of the product, and tunes both on the software device.
 
     toy_feature.py FOLDER LIBFA2SIM [CMAKE-OPTION...]
-    toy_feature.py      only checks that README.md, "Add a feature", names the files
+    toy_feature.py      only checks that README.md, "Add a feature", names the files, and that few files name a feature
 
 FOLDER gets the copy and its build.
 
@@ -42,6 +42,8 @@ TOYS = (
         "p.features.head_bias[coord.query_head(p, row)]", "p.features.head_bias[0]"),
     Toy("toy_dtype.patch", 12, "dtype=swapped", "templates/lib/mma.cuh", "own, swapped::swap(b0)", "own, b0"),
 )
+# The most product files, without examples, READMEs and shape files, that may have the word of a feature.
+NAMED_MOST = {"alibi": 19, "sinks": 23, "softcap": 19}
 KEYWORD = """
 import inspect, _native
 assert ("head_bias", "head_bias", False, False) in _native.OPERANDS, _native.OPERANDS
@@ -68,6 +70,19 @@ def check_readme():
     missing = [name for name in files if f"`{name.replace('head_bias', 'NAME')}`" not in section]
     if missing or not files:
         sys.exit(f'README.md, "Add a feature", does not name {", ".join(missing) or "anything"}')
+
+
+def check_named():
+    """Fails if more files name a feature than the lists need: code asks the lists."""
+    texts = []
+    for path in (path for name in PRODUCT for path in (TESTS.parent / name).rglob("*") if path.is_file()):
+        if path.suffix != ".pyc" and path.name != "README.md" and not {"examples", "share"} & set(path.parts):
+            texts.append(path.read_text(encoding="utf-8", errors="replace"))
+    for word, most in NAMED_MOST.items():
+        count = sum(re.search(rf"\b{word}\b", text, re.I) is not None for text in texts)
+        print(f"{count} files name {word}, at most {most}")
+        if not 0 < count <= most:
+            sys.exit(f"{word}: let the files ask the lists (README.md, \"Add a feature\")")
 
 
 def tune(build, sim, toy, status, overlay):
@@ -134,3 +149,4 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     else:
         check_readme()
+        check_named()

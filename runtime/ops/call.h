@@ -1,5 +1,5 @@
 /*
- * The common part of all operations' calls: softmax scale, softcap, window and workspace.
+ * The common part of all operations' calls: factors of scores, window and workspace.
  *
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
@@ -62,8 +62,8 @@ typedef struct fa2i_scales {
      * whose inverse is the sum of two such numbers, at most 2^-17 of it away. So products with these two are a bias
      * exactly (templates/hopper/bias_tiles.cuh), and only products of Q and K are off by so little. */
     double softmax;
-    double exponent;    /* of scores in the exponent: the softcap, or softmax without one */
-    float softcap_rate; /* softmax / softcap; 0 without a softcap */
+    double exponent;    /* of scores in the exponent: the cap, or softmax without one */
+    float softcap_rate; /* softmax / cap; 0 without a cap */
 } fa2i_scales;
 
 /* args: the argument struct of the problem's operation. */

@@ -365,7 +365,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     for (int i = 0; i < LSE; i++)
         w.tensors[i] = fa2i_case_host_tensor(c, inputs, i);
     if (fa2i_bias_has_gradient(c->problem.bias)) {
-        w.dbias = &outputs[FA2I_GRADIENTS + (c->problem.sinks != 0)];
+        w.dbias = &outputs[FA2I_GRADIENTS + fa2i_operand_is_asked(&c->problem, FA2I_OPERAND_dsinks)];
         w.dbias_extent = fa2i_case_extent(c, DBIAS);
     }
     FA2_TRY(reserve_outputs(&w));
@@ -381,7 +381,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     }
     if (w.dbias != NULL)
         w.dbias->bound = bound_of(c->problem.dtype, parts, count, FA2I_GRADIENT_OF_BIAS);
-    if (c->problem.sinks)
+    if (fa2i_operand_is_asked(&c->problem, FA2I_OPERAND_dsinks))
         FA2_TRY(fa2i_backward_sink_gradients(&parts[0], &outputs[FA2I_GRADIENTS]));
 done:
     for (size_t i = 0; i < count; i++)

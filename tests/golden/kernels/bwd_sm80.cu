@@ -262,7 +262,7 @@ FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
 FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
 FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
 
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* templates/features/softcap.cuh */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)

@@ -257,7 +257,7 @@ FA2I_PARAM(INT, reserved)
 FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
 FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* templates/features/softcap.cuh */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
