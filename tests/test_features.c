@@ -306,7 +306,7 @@ static double score_of(const data *d, int b, int h, int i, int j)
         score += number(d, Q, b, h, i, c) * number(d, K, b, h / (p->heads_q / p->heads_kv), j, c);
     score /= sqrt(p->head_dim);
     if (p->softcap)
-        score = (double)d->c.softcap * tanh(score / (double)d->c.softcap);
+        score = (double)d->c.factors.softcap * tanh(score / (double)d->c.factors.softcap);
     if (p->alibi)
         score -= number(d, SLOPES, b, 0, 0, h) * abs(distance);
     score += bias_of(d, b, h, i, j);
@@ -353,7 +353,7 @@ static void test_definition(const fa2_problem *class, fa2i_layout layout)
                     .layout = layout,
                     .want_lse = 1,
                     .q_magnitude = 1,
-                    .softcap = class->softcap ? 2.0f : 0,
+                    .factors.softcap = class->softcap ? 2.0f : 0,
                     .seed = 5}};
     fa2_problem *p = &d.c.problem;
     fa2i_expected expected;

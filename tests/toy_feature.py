@@ -2,7 +2,7 @@
 """Adds a small feature, element type and tuning axis to a copy of the product, and tunes them on the software device.
 
     toy_feature.py FOLDER LIBFA2SIM [CMAKE-OPTION...]
-    toy_feature.py      only checks that the documents name the files
+    toy_feature.py      only checks that the documents name the files, and that few files name a feature
 
 FOLDER gets the copy and its build.
 
@@ -52,6 +52,8 @@ TOYS = (
     Toy("toy_axis.patch", 5, "templates/README.md", "How to add a tuning axis", "eager", "causal=1", "eager=1",
         "templates/forward/softmax.cuh", "if (kEager || __any", "if (!kEager && __any", 0),
 )
+# The most product files, without examples, READMEs and shape files, that may have the word of a feature.
+NAMED_MOST = {"alibi": 19, "sinks": 23, "softcap": 19}
 KEYWORD = """
 import inspect, _native
 assert ("head_bias", "head_bias", False, False) in _native.OPERANDS, _native.OPERANDS
@@ -78,6 +80,19 @@ def check_document(toy):
     missing = [name for name in files if f"`{name.replace(toy.name, 'NAME')}`" not in section]
     if missing or not files:
         sys.exit(f'{toy.document}, "{toy.section}", does not name {", ".join(missing) or "anything"}')
+
+
+def check_named():
+    """Fails if more files name a feature than the lists need: code asks the lists."""
+    texts = []
+    for path in (path for name in PRODUCT for path in (TESTS.parent / name).rglob("*") if path.is_file()):
+        if path.suffix != ".pyc" and path.name != "README.md" and not {"examples", "share"} & set(path.parts):
+            texts.append(path.read_text(encoding="utf-8", errors="replace"))
+    for word, most in NAMED_MOST.items():
+        count = sum(re.search(rf"\b{word}\b", text, re.I) is not None for text in texts)
+        print(f"{count} files name {word}, at most {most}")
+        if not 0 < count <= most:
+            sys.exit(f"{word}: let the files ask the lists (README.md, \"Add a feature\")")
 
 
 def tune(build, sim, toy, status, overlay):
@@ -151,3 +166,5 @@ if __name__ == "__main__":
         check_document(each)
     if len(sys.argv) > 1:
         main(*sys.argv[1:])
+    else:
+        check_named()

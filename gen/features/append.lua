@@ -6,7 +6,10 @@ local lengths = require("features.lengths")
 local M = {}
 
 M.forward_only = true
-M.axis = {name = "append", field = "append", values = {0, 1}, feature = true}
+M.axis = {
+   name = "append", field = "append", values = {0, 1}, feature = true,
+   says = "new keys are written into K and V first",
+}
 M.rotary = {
    forward_only = true,
    axis = {name = "rotary", field = "rotary", values = {"none", "halves", "interleaved"}, feature = true},

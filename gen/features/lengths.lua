@@ -3,11 +3,20 @@
 -- sequences get blocks in proportion to their lengths (templates/features/shares.cuh).
 local M = {}
 
-M.forward_only = true
-M.axis = {name = "seqused", field = "seqused", values = {0, 1}, feature = true}
+M.forward_only, M.fp32 = true, true
+M.axis = {
+   name = "seqused", field = "seqused", values = {0, 1}, feature = true,
+   says = "each sequence has its own number of keys",
+}
 
 -- For packed sequences.
-M.packed = {axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
+M.packed = {
+   fp32 = true,
+   axis = {
+      name = "varlen", field = "varlen", values = {0, 1}, feature = true,
+      says = "sequences are packed one after the other",
+   },
+}
 
 -- Registers in backward: where the sequence's tensors begin, and its lengths.
 M.packed.own_registers = 10

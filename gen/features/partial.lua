@@ -13,7 +13,13 @@ M.axis = {name = "partial", field = "partial", values = {0, 1, 2}, feature = tru
    return nil, "O is in fp32, so nothing is carried on to 16 bits"
 end}
 
-M.carry = {axis = {name = "carry", field = "carry", values = {0, 1}, feature = true}, forward_only = true}
+M.carry = {
+   forward_only = true,
+   axis = {
+      name = "carry", field = "carry", values = {0, 1}, feature = true,
+      says = "O is merged with a result in fp32 over other keys",
+   },
+}
 
 -- Returns the bytes that an element of O or of a gradient moves. Merging reads it, too.
 function M.out_bytes(problem)

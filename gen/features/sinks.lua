@@ -2,6 +2,16 @@
 -- row, and nothing for each score.
 local M = {}
 
-M.axis = {name = "sinks", field = "sinks", values = {0, 1}, feature = true}
+M.axis = {
+   name = "sinks", field = "sinks", values = {0, 1}, feature = true,
+   says = "the softmax has one more column, without a value",
+}
+
+M.by_head, M.fp32, M.reads_rows = true, true, true
+
+-- Returns the step that computes the gradient from prepared rows.
+function M.backward_step(name)
+   return {entry = name .. "_sinks", role = "sinks", threads = 256, smem = 0, blocks = "heads"}
+end
 
 return M

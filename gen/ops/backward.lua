@@ -22,7 +22,6 @@
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local axes = require("ops.backward_axes")
 local axes_of = require("core.axes")
-local bias = require("features.bias")
 local block = require("ops.backward_block")
 local columns = require("features.columns")
 local cost = require("ops.backward_cost")
@@ -110,20 +109,12 @@ end
 
 local main_blocks = {atomic = "key_tiles", separate = "key_and_query_tiles", block = "key_heads"}
 
--- Threads of a block of the sinks step.
-local sink_threads = 256
-
 -- Computes LSE and delta, and fills dQ with zeros.
 function M.prepare_step(name, v)
    return {
       entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
       blocks = "padded_rows/" .. prepare_threads // row_lanes(columns.of(v)),
    }
-end
-
--- Computes the gradient of sinks from prepared rows.
-function M.sinks_step(name)
-   return {entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads"}
 end
 
 -- Sums dK and dV of blocks that share queries.
@@ -145,15 +136,7 @@ function M.first_steps(name, v)
    if v.rows ~= "computed" then
       steps[1] = M.prepare_step(name, v)
    end
-   if v.sinks == 1 then
-      steps[#steps + 1] = M.sinks_step(name)
-   end
-   if select(2, bias.type_of(v)) then
-      steps[#steps + 1] = {
-         entry = name .. "_clear", role = "clear", threads = 32 * bias.clear_rows, smem = 0,
-         blocks = "score_rows/" .. bias.clear_rows,
-      }
-   end
+   features.add_backward_steps(steps, name, v)
    return steps
 end
 

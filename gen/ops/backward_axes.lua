@@ -63,8 +63,8 @@ local own_axes = {
    {
       name = "dq", values = {"atomic", "separate", "block"},
       when = function(v)
-         if v.dq == "block" and (v.varlen == 1 or v.sinks == 1) then
-            return nil, "a block has all keys of a head where that is not packed, and has no sinks"
+         if v.dq == "block" and (v.varlen == 1 or features.reads_rows(v)) then
+            return nil, "a block has all keys of a head where that is not packed, and no step reads its rows"
          elseif v.dq == "block" and v.order == "late" then
             return nil, "a block that has all keys of a head has no registers for that order"
          elseif v.dq ~= "block" and v.bc > 128 then
@@ -89,8 +89,8 @@ local own_axes = {
             return nil, "dQ that is added to must be prepared"
          elseif v.rows == "prepared" and v.dq == "block" then
             return nil, "a block that has all keys of a head computes each row's once"
-         elseif v.rows == "computed" and v.sinks == 1 then
-            return nil, "the gradient of sinks is of prepared rows"
+         elseif v.rows == "computed" and features.reads_rows(v) then
+            return nil, "a step reads prepared rows"
          end
          return true
       end,

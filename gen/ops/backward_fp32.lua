@@ -3,7 +3,6 @@
 --   product   ffma: FMA instructions. tf32: three products of TF32 on tensor cores, which sm_75 lacks
 --   warps, qwarps   S^T is divided among (warps / qwarps) x qwarps warps, keys by queries; dK and dV likewise, keys by
 --                   columns. dQ is divided by columns and rows
-local alibi = require("features.alibi")
 local backward_cost = require("ops.backward_cost")
 local bias = require("features.bias")
 local bwd = require("ops.backward")
@@ -15,8 +14,6 @@ local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local partial = require("features.partial")
 local plain_cost = require("ops.forward_plain_cost")
-local sinks = require("features.sinks")
-local window = require("features.window")
 
 local M = {}
 
@@ -70,8 +67,7 @@ local function divides_queries(v, path)
    return divides_keys(v)
 end
 
-local axes = fp32.axes({columns, fp32.no_cap, window, alibi, sinks, bias, lengths.packed, partial,
-                        {axis = kinds.deterministic}}, {
+local axes = fp32.axes("backward", {partial.axis, kinds.deterministic}, {
    {
       name = "br", values = {8, 16, 32, 64, 128},
       when = function(v, path)

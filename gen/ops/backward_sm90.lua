@@ -17,11 +17,9 @@
 --            With deterministic=1 a thread of the producer counts, and lets the copy engine add (bwd_producer.cuh)
 --   order    dV is started before dS is made (early), or after it (late), which frees registers. With these, dq=bulk
 --            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64
-local alibi = require("features.alibi")
 local axes_of = require("core.axes")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
-local dropout = require("features.dropout")
 local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
@@ -30,9 +28,6 @@ local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local partial = require("features.partial")
 local paths = require("paths.wgmma")
-local sinks = require("features.sinks")
-local softcap = require("features.softcap")
-local window = require("features.window")
 
 local M = {name = "bwd_sm90"}
 
@@ -114,17 +109,19 @@ end
 
 -- Returns true if registers remain for the addresses of a bias, besides the sums and what another feature keeps.
 local function bias_fits(v)
-   local more = v.softcap + v.alibi + v.dropout + v.deterministic
+   local more = features.modifiers(v) - 1 + v.dropout + v.deterministic
    return v.bias == "none" or v.br == 64 and d_pad(v) <= (more > 0 and 96 or 128)
 end
 
 -- Returns true if a kernel that does not add to dQ by itself has registers for its features. As compiled: others spill.
 local function features_fit(v)
-   local scored = v.softcap + v.alibi + v.dropout + (v.bias ~= "none" and 1 or 0)
+   local scored = features.modifiers(v) + v.dropout
    if v.dq == "bulk" then
       return d_pad(v) <= 96 and scored <= 1 or scored == 0 and (v.varlen == 0 or d_pad(v) <= 112)
    end
-   return scored == 0 or v.order == "early" and scored == v.softcap + (d_pad(v) <= 64 and v.alibi or 0) and scored == 1
+   local in_memory = v.bias ~= "none" or v.dropout == 1
+   local may_add = d_pad(v) <= 64 or features.terms(v) == 0
+   return scored == 0 or v.order == "early" and scored == 1 and not in_memory and may_add
 end
 
 local function fits(v, _, arch)
@@ -167,9 +164,8 @@ M.fit = fit -- for tests/bench/fit.lua
 
 -- Returns the clocks per score that features add.
 local function feature_clocks(v, arch)
-   local fp32 = features.fp32_per_score(v, division_of(v).keys)
-      + v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
-   return fp32 / arch.fp32 + v.softcap * softcap.ex2_per_score / arch.ex2
+   local fp32, ex2 = features.work_per_score(v, division_of(v).keys, "backward")
+   return fp32 / arch.fp32 + (ex2 - 1) / arch.ex2
 end
 
 -- Returns the clocks per score of products and of what they do not hide.
@@ -245,12 +241,9 @@ local function names(v)
    return fwd_sm90.add_product_names(own, v, product_columns(v, width))
 end
 
--- A bias as it lies in memory. In fp32 it spills at D = 128. The other families have its gradient and boolean masks.
-local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16"}, feature = true}
-
-M.axes = axes_of.joined(kinds.axes(256), {
-   softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis, kinds.deterministic,
-   partial.axis,
+-- A bias in fp32 spills at D = 128. The other families have its gradient and boolean masks.
+M.axes = axes_of.joined(kinds.axes(256), features.wgmma_axes({"none", "fp16", "bf16"}), {
+   kinds.deterministic, partial.axis,
    {name = "br", values = {64, 128}},
    {
       name = "split", values = {0, 1, 2}, quiet = true,
@@ -317,10 +310,7 @@ local function recipe(v)
    local sharing, width = dq_shares(v)
    local division = division_of(v)
    local keys = division.keys
-   local steps = {bwd.prepare_step(M.name, v)}
-   if v.sinks == 1 then
-      steps[2] = bwd.sinks_step(M.name)
-   end
+   local steps = bwd.first_steps(M.name, v)
    steps[#steps + 1] = {
       entry = M.name, role = "main", threads = 128 * (division.groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
    }

@@ -2,21 +2,17 @@
 -- keys, with one tile of K and one of V in shared memory. The axes:
 --   product   ffma: FMA instructions. tf32: three products of TF32 on tensor cores, which sm_75 lacks
 --   br, warps, bc   as in forward.lua
-local alibi = require("features.alibi")
 local axes_of = require("core.axes")
-local bias = require("features.bias")
 local columns = require("features.columns")
 local families = require("core.family")
 local features = require("features.list")
 local fp32 = require("ops.fp32")
 local fwd = require("ops.forward")
 local lengths = require("features.lengths")
-local paged = require("features.paged")
 local partial = require("features.partial")
 local plain = require("ops.forward_plain")
 local plain_cost = require("ops.forward_plain_cost")
 local precision = require("features.precision")
-local sinks = require("features.sinks")
 local window = require("features.window")
 
 local M = {}
@@ -24,8 +20,7 @@ local M = {}
 -- {Br, warps}. Each warp has one or two m16 row tiles.
 local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}}
 
-local axes = fp32.axes({columns, fp32.no_cap, window, alibi, sinks, bias, lengths, lengths.packed, paged,
-                        {axis = precision.axes[1]}, {axis = precision.axes[2]}, partial}, {
+local axes = fp32.axes("forward", {precision.axes[1], precision.axes[2], partial.axis}, {
    {name = "br", values = {32, 64, 128}},
    {
       name = "warps", values = {2, 4, 8},

@@ -9,7 +9,7 @@
 --   order       heads: row tiles of a head are neighbours. weight: row tiles that see the most keys come first, within
 --               a section of heads whose K and V fit into L2
 --   pack        1: the query heads that share a key head are rows of one matrix, as in forward_splitkv.lua
---   alibi_mma   1: ALiBi's part that depends on the column is a step of Q K^T (templates/hopper/slopes.cuh)
+--   alibi_mma   1: a term's part that depends on the column is a step of Q K^T (templates/hopper/slopes.cuh)
 --   bias_in_accumulator
 --               1: S begins as a bias in 16 bits, and the product is added to it. 0: the bias is added to the product
 --
@@ -168,9 +168,10 @@ local speculative_columns = 64
 
 -- Returns true if P of tiles without a mask is computed with a speculative maximum. It is not if a bias is added after
 -- the product: the place of a 16-bit bias was released by then, and an fp32 bias would be read twice. It is not if
--- ALiBi is added after the product, because its terms leave no registers.
+-- another term is added after the product, because it leaves no registers.
 local function speculates(v)
-   return v.bias_in_accumulator == 1 or v.d <= speculative_columns and v.bias == "none" and v.alibi == v.alibi_mma
+   local in_product = v.bias == "none" and features.terms(v) == v.alibi_mma
+   return v.bias_in_accumulator == 1 or v.d <= speculative_columns and in_product
 end
 
 -- Returns true if a bias in shared memory is read during the product that it is added to. With dropout it is not,

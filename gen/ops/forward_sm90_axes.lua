@@ -39,13 +39,14 @@ local function may_begin(v)
    return nil, "scores begin as a bias in 16 bits that nothing comes before"
 end
 
--- Accepts alibi_mma=1 (ALiBi as a step of Q K^T) only in two conditions. Each key of a tile without a mask must have
--- its own number. Nothing may come between product and ALiBi.
+-- Accepts alibi_mma=1 (a term as a step of Q K^T) only in two conditions. Each key of a tile without a mask must have
+-- its own number, which a bias has not. Nothing may come between product and term.
 local function may_use_alibi_mma(v)
-   if v.alibi_mma == 0 or v.alibi == 1 and v.causal == 1 and features.modifiers(v) == 1 then
+   local alone = features.terms(v) == 1 and features.modifiers(v) == 1
+   if v.alibi_mma == 0 or alone and v.bias == "none" and v.causal == 1 then
       return true
    end
-   return nil, "a causal ALiBi alone is a product"
+   return nil, "a causal term alone, without memory, is a product"
 end
 
 -- A block of packed sequences searches for its own sequence among all of them, once, so it is not persistent. Partial

@@ -1,5 +1,6 @@
 -- What the families of fp32 elements share (forward_fp32.lua, backward_fp32.lua).
 local axes_of = require("core.axes")
+local columns = require("features.columns")
 local features = require("features.list")
 local kinds = require("ops.kinds")
 local plain_cost = require("ops.forward_plain_cost")
@@ -7,9 +8,6 @@ local plain_cost = require("ops.forward_plain_cost")
 local M = {}
 
 local most_columns = 256
-
--- A cap would be as exact as the hardware's tanh, so there is none (runtime/base/problem_check.c).
-M.no_cap = {axis = {name = "softcap", field = "softcap", values = {0}, feature = true}}
 
 -- ffma: FMA instructions. tf32: three products of TF32 on tensor cores.
 local product = {
@@ -22,13 +20,10 @@ local product = {
    end,
 }
 
--- Returns the axes of a family: the problem, the features, the product, and the tile.
-function M.axes(asked, tile)
-   local own = {}
-   for i, feature in ipairs(asked) do
-      own[i] = feature.axis
-   end
-   return axes_of.joined(kinds.axes(most_columns, {"fp32"}), own, {product}, tile)
+-- Returns the axes of a family: the problem, the features, `more`, the product, and the tile.
+function M.axes(op, more, tile)
+   return axes_of.joined(kinds.axes(most_columns, {"fp32"}), {columns.axis}, features.fp32_axes(op), more, {product},
+                         tile)
 end
 
 -- Constants of the model that the 16-bit families have not. Not fitted.

@@ -301,7 +301,7 @@ typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
  *   - Dropout and positions (causal, windows, ALiBi, bias) count the keys of the call alone.
  *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch.
  *   - The last of several calls may write O in the dtype: problem.carry = 1. It merges with args.carried, which holds O
- *     of the calls before, and with LSE in memory. The numbers are those of MERGE, rounded once. Not with fp32.
+ *     of the calls before, and with LSE in memory. The numbers are as MERGE gives them, rounded once. Not with fp32.
  *
  * Backward. dQ, dK and dV are fp32. WRITE stores them, and MERGE adds to them. O, dO and LSE are over all keys. O and
  * dO are of the problem's dtype. dbias and dsinks are written as always. dsinks does not depend on the keys of a call,
@@ -642,8 +642,8 @@ typedef enum fa2_log_level {
 } fa2_log_level;
 
 /* The loss by rounding K to 8-bit integers (FA2_SCORES_INT8) in a key head, over all sequences. A group of up to 32
- * keys has one step, so a column that is much larger than the others takes their bits: they become 0. Of normally
- * distributed numbers, 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
+ * keys has one step, so a column that is much larger than the others takes their bits: they become 0. In normally
+ * distributed K, 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
 typedef struct fa2_rounding {
     uint64_t values; /* numbers of K that were rounded, less the mean key */
     uint64_t zeros;  /* how many of them are not 0 and became 0 */

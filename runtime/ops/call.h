@@ -1,5 +1,5 @@
 /*
- * The common part of all operations' calls: softmax scale, softcap, window and workspace.
+ * The common part of all operations' calls: factors of scores, window and workspace.
  *
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
@@ -34,17 +34,36 @@ static inline bool fa2i_merges_lse(const fa2_problem *problem)
 /* The scale times log2(e) must be a float, too. */
 #define FA2I_SCALE_MAX ((float)(FLT_MAX * 0.69))
 
+/* The numbers of a call that change scores (factors.def). 0 if the problem does not have one, or its default is
+ * wanted. */
+typedef struct fa2i_factors {
+#define FA2I_FACTOR(member, ...) float member;
+#include "runtime/ops/factors.def"
+#undef FA2I_FACTOR
+} fa2i_factors;
+
+/* args: the argument struct of the operation, forward or backward. Factors that the problem does not have are not
+ * read. */
+fa2i_factors fa2i_factors_of(const fa2_problem *problem, const void *args);
+void fa2i_factors_put(fa2_op op, void *args, const fa2i_factors *factors);
+
+/* Sets the problem's fields for the factors that are not 0. */
+void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem);
+
+/* Returns the factors without those that the problem does not have. */
+fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors);
+
 /* Returns the softmax scale of a call; 0 means the default. */
 double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale);
 
-/* The factors of scores in a call. */
+/* The scales of scores in a call, from its factors. */
 typedef struct fa2i_scales {
     /* The factor of Q K^T. Where numbers of bf16 are added to scores, this is the nearest number to the call's scale
      * whose inverse is the sum of two such numbers, at most 2^-17 of it away. So products with these two are a bias
      * exactly (templates/hopper/bias_tiles.cuh), and only products of Q and K are off by so little. */
     double softmax;
-    double exponent;    /* of scores in the exponent: the softcap, or softmax without one */
-    float softcap_rate; /* softmax / softcap; 0 without a softcap */
+    double exponent;    /* of scores in the exponent: the cap, or softmax without one */
+    float softcap_rate; /* softmax / cap; 0 without a cap */
 } fa2i_scales;
 
 /* args: the argument struct of the problem's operation. */

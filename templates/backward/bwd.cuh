@@ -42,7 +42,7 @@
 //     which tiles are processed, which are masked    tiles.cuh, and the loop over them
 //     how scores become P^T                          compute_p
 //     what is dropped: of P^T for dV, and of dP^T    dropout.cuh
-//     the derivative of softcap                      a factor of dS^T only
+//     the derivative of the scores                   a factor of dS^T only
 //     how a row begins and ends                      its LSE and delta (delta.cuh)
 
 // Writes dK and dV, or this block's partial sums of them.

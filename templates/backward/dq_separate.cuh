@@ -104,8 +104,8 @@ __device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const
                     x = 0.0f;
                 if (kMasked && kWindow != Window::kNone && n * 8 + e % 2 < seen.first)
                     x = 0.0f;
-                if constexpr (kSoftcap)
-                    x *= cap_slope(s[0][n][e]);
+                if constexpr (kModified)
+                    x *= modifier_slope(s[0][n][e]);
                 if constexpr (kDropout)
                     dp[0][n][e] *= e % 2 ? kept.y : kept.x;
                 dp[0][n][e] = x * (dp[0][n][e] - delta);
@@ -225,8 +225,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
             clear(s);
             product_of_rows(
                 s, [&](int step, uint32(&a)[1][4]) { load_rows(a, q_smem, offsets.rows, step); }, k_smem, offsets.cols);
-            if constexpr (kSoftcap)
-                cap_scores(s, p.softcap_rate);
+            modify_scores(s, p);
             dropped.begin(p, tile, lane);
             clear(dp);
             product_of_rows<ValueTile>(

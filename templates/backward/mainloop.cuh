@@ -28,14 +28,14 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
         s, [&](int step, uint32(&a)[kKeyTiles][4]) { load_rows<Form>(a, row_smem, rows, step); }, tile_smem, cols);
 }
 
-// Turns S^T into P^T. capped: S^T after the softcap; query: this warp's first query in the tile `at`.
+// Turns S^T into P^T. capped: receives S^T as modified, without terms; query: this warp's first query in the tile `at`.
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                           const Terms &terms, const WarpCoord &own, const Cursor &at, int query,
                                           TileAreas areas)
 {
-    if constexpr (kSoftcap) {
-        cap_scores(s, p.softcap_rate);
+    if constexpr (kModified) {
+        modify_scores(s, p);
         copy_scores(capped, s);
     }
     if constexpr (kTerms)
@@ -82,7 +82,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
     pack_scores(frag, s);
     dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
-    if constexpr (kSoftcap && !kBiasGradient)
+    if constexpr (kModified && !kBiasGradient)
         multiply_slopes(s, capped);
     if constexpr (kQueryWarps > 1)
         store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
@@ -95,7 +95,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
     if constexpr (kBiasGradient) {
         add_dbias(dp, p, coord.sequence(), first_head + at.head, coord.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
-        if constexpr (kSoftcap)
+        if constexpr (kModified)
             multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);

@@ -1,5 +1,5 @@
 #pragma once
-#include "features/softcap.cuh"
+#include "features/modifier.cuh"
 #include "lib/ptx.cuh"
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
                 to[m][n][e] = from[m][n][e];
 }
 
-// Multiplies P^T by the derivative of the softcap.
+// Multiplies P^T by the derivative of the scores. capped: S^T as modified.
 __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
 {
 #pragma unroll
@@ -47,11 +47,11 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
         for (int n = 0; n < kQueryTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                p[m][n][e] *= cap_slope(capped[m][n][e]);
+                p[m][n][e] *= modifier_slope(capped[m][n][e]);
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
-// softcap.
+// scores.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll

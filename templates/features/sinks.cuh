@@ -3,6 +3,12 @@
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
+// Returns the sink of a row's head. row: of the block.
+template <class Coord> __device__ __forceinline__ float sink_at(const Params &p, const Coord &coord, int row)
+{
+    return p.features.sinks[coord.query_head(p, row)];
+}
+
 // Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
 // saw no key. sink may be -infinity.
 struct SinkEnd {

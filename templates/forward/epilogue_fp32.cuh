@@ -11,7 +11,7 @@ template <class Row> __device__ __forceinline__ float sink_of(const Params &p, c
     if constexpr (kWgmma)
         return row.sink;
     else
-        return p.features.sinks[coord.query_head(p, 0)];
+        return sink_at(p, coord, 0);
 }
 
 // How a row ends: the factor of O, and LSE.

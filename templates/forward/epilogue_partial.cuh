@@ -118,7 +118,7 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
 {
     float lse;
     if constexpr (kSinks)
-        lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
+        lse = merged.add_sink(p.scale, sink_at(p, coord, block_row));
     else if constexpr (kMerges)
         lse = merged.lse(p.scale);
     char *const row = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes, *const out = row + column * kOutBytes;
@@ -173,7 +173,7 @@ __device__ __forceinline__ void write_merged_lse(const Params &p, const BlockCoo
     const float sum = sum_of_teams(smem, r, p.scale_log2, max);
     float lse = row_lse(max, sum, p.scale);
     if constexpr (kSinks)
-        lse = SinkEnd(max * p.scale, sum, p.features.sinks[coord.query_head(p, block_row)]).lse;
+        lse = SinkEnd(max * p.scale, sum, sink_at(p, coord, block_row)).lse;
     p.lse[coord.index(p, block_row)] = Merge(lse, load_shared_4(smem + kOldLse + r * 4)).lse;
 }
 

@@ -25,7 +25,7 @@ struct RowSumsAndSink : RowSums {
     float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
+// Only wgmma kernels with a sink have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
 // The initial state of rows: no key seen.

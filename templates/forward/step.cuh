@@ -1,5 +1,5 @@
 #pragma once
-#include "features/softcap.cuh"
+#include "features/modifier.cuh"
 #include "forward/loads.cuh"
 #include "forward/products.cuh"
 #include "forward/softmax.cuh"
@@ -114,13 +114,12 @@ __device__ __forceinline__ void sum_parts(ScoreTile &s, KeyFills &fills, uint32 
     add_scores(smem, s);
 }
 
-// Applies softcap, and the terms that are added after the product.
+// Modifies S, and applies the terms that are added after the product.
 template <bool kMasked>
 __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Terms &terms, const BiasWords &words,
                                        int tile)
 {
-    if constexpr (kSoftcap)
-        cap_scores(s, p.softcap_rate);
+    modify_scores(s, p);
     if constexpr (kBiasAhead)
         terms.template add<kMasked>(s, words, tile);
     else if constexpr (kTerms && !kTermsBefore)

@@ -4,8 +4,8 @@
 
 // ---- a window: which tiles a block processes, and which keys of them a row sees ------------------------------------
 //
-// Policy of kernels with a window; the others have full.cuh. Masks are applied after softcap, which would turn
-// -infinity into a finite number.
+// Policy of kernels with a window; the others have full.cuh. Masks are applied to modified scores: a cap would
+// turn -infinity into a finite number.
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>

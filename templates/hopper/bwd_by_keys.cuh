@@ -22,7 +22,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     start_sums(dv, p_frag, do_smem);
     wgmma_wait<1>();  // dP^T is there
     pin(dp);
-    if constexpr (kSoftcap)
+    if constexpr (kModified)
         multiply_slopes(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);

@@ -82,7 +82,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
         start_sums(dv, p_frag, do_smem);
     wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
     pin(dp);
-    if constexpr (kSoftcap)
+    if constexpr (kModified)
         multiply_slopes(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, rows);

@@ -62,15 +62,15 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowV
 }
 
 // Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its
-// address in shared memory; capped: receives S^T after the softcap.
+// address in shared memory; capped: receives S^T as modified, without terms.
 template <class Lse>
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                        const TileRange &tiles, const Cursor &at, int first_key, Lse lse, int lane)
 {
     const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
-    if constexpr (kSoftcap) {
-        cap_scores(s, p.softcap_rate);
+    if constexpr (kModified) {
+        modify_scores(s, p);
         copy_scores(capped, s);
     }
     if constexpr (kTerms) {

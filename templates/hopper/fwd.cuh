@@ -64,7 +64,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
 template <class Row> __device__ __forceinline__ void read_sink(Row &row, const Params &p, const BlockCoord &coord)
 {
     if constexpr (kSinks)
-        row.sink = p.features.sinks[coord.query_head(p, 0)];
+        row.sink = sink_at(p, coord, 0);
 }
 
 // The kernel; kThreads threads.

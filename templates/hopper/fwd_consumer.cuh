@@ -1,5 +1,5 @@
 #pragma once
-#include "features/softcap.cuh"
+#include "features/modifier.cuh"
 #include "forward/tiles.cuh"
 #include "hopper/fill_pages.cuh"
 #include "hopper/fwd_group.cuh"
@@ -57,7 +57,7 @@ struct Rows {
     Dropout &dropped;
     ScoreUnit &unit;  // of an S that begins as the bias (bias_tiles.cuh)
     const Terms &terms;
-    const uint32 (&slopes)[4];  // ALiBi's columns of Q (kAlibiMma)
+    const uint32 (&slopes)[4];  // columns of Q for a term in the product (kAlibiMma)
     int &tile;
 
     __device__ __forceinline__ uint32 k_smem() const
@@ -117,12 +117,11 @@ struct Rows {
         group.v.advance();
     }
 
-    // Applies softcap, ALiBi, bias and mask to S. Adds to `offset` what all scores of a row have in common; the softmax
+    // Modifies S, and applies terms and mask. Adds to `offset` what all scores of a row have in common; the softmax
     // takes it into account (kAlibiOffsets).
     template <bool kMasked> __device__ __forceinline__ void add_terms(float (&offset)[kRowTiles][2])
     {
-        if constexpr (kSoftcap)
-            cap_scores(s, p.softcap_rate);
+        modify_scores(s, p);
         if constexpr (kAlibiOffsets && kCausal && !kMasked) {
             terms.add_columns(s, offset, tile);
         } else if constexpr (kBiasStaged && !kBiasInAccumulator) {

@@ -4,7 +4,7 @@
 
 // ---- the products of a warpgroup: S = Q K^T and O += P V ------------------------------------------------------------
 
-// Starts S = Q K^T. If kSloped, one more k16 step adds slope * column of ALiBi from `slopes` and `columns`
+// Starts S = Q K^T. If kSloped, one more k16 step adds slope * column from `slopes` and `columns`
 // (slopes.cuh).
 template <bool kSloped>
 __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32 q_smem, uint32 k_smem,

@@ -4,7 +4,7 @@
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
-// The part of ALiBi that all scores of a row share goes to the softmax.
+// The part of a term that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
 constexpr int kGroupRows = 64;                             // M of wgmma

@@ -1,7 +1,7 @@
 #pragma once
 #include "lib/types.cuh"
 
-// The empty policy: ALiBi is no part of S = Q K^T.
+// The empty policy: no term is a part of S = Q K^T.
 __device__ __forceinline__ void put_key_columns(uint32) {}
 
 __device__ __forceinline__ uint64 key_columns(uint32)

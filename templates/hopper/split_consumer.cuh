@@ -1,5 +1,5 @@
 #pragma once
-#include "features/softcap.cuh"
+#include "features/modifier.cuh"
 #include "forward/tiles.cuh"
 #include "hopper/fill_pages.cuh"
 #include "hopper/split_products.cuh"
@@ -40,8 +40,7 @@ struct Rows {
     // Turns S into P; returns how O must be rescaled.
     template <bool kMasked> __device__ __forceinline__ Rescale softmax()
     {
-        if constexpr (kSoftcap)
-            cap_scores(s, p.softcap_rate);
+        modify_scores(s, p);
         if constexpr (kMasked)
             mask_scores(s, p, coord, coord.first_row + warp_row, tile, lane);
         return softmax_tile<kMasked>(s, row, p.scale_log2);

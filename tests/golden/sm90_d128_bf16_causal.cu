@@ -144,7 +144,7 @@ constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_SCORE_PARAMS false  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
 #define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
@@ -154,29 +154,29 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
+// Each feature that is on or off (gen/features/list.lua).
 #line 34 "templates/features/config.cu.in"
-constexpr bool kSoftcap = false;
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
 #line 34 "templates/features/config.cu.in"
-constexpr bool kAlibi = false;
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
 #line 34 "templates/features/config.cu.in"
-constexpr bool kSinks = false;
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
 #line 34 "templates/features/config.cu.in"
-constexpr bool kDropout = false;
+constexpr bool kDropout = false;  // elements of P are dropped at random
 #line 34 "templates/features/config.cu.in"
-constexpr bool kSeqused = false;
+constexpr bool kSeqused = false;  // each sequence has its own number of keys
 #line 34 "templates/features/config.cu.in"
-constexpr bool kVarlen = false;
+constexpr bool kVarlen = false;  // sequences are packed one after the other
 #line 34 "templates/features/config.cu.in"
-constexpr bool kPaged = false;
+constexpr bool kPaged = false;  // K and V lie in pages, which a table names
 #line 34 "templates/features/config.cu.in"
-constexpr bool kLeftpad = false;
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
 #line 34 "templates/features/config.cu.in"
-constexpr bool kCacheRows = false;
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
 #line 34 "templates/features/config.cu.in"
-constexpr bool kAppend = false;
+constexpr bool kAppend = false;  // new keys are written into K and V first
 #line 34 "templates/features/config.cu.in"
-constexpr bool kCarry = false;
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
 #line 36 "templates/features/config.cu.in"
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
@@ -194,7 +194,7 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
 // which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
@@ -273,7 +273,7 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the cap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
@@ -286,8 +286,7 @@ FA2I_PARAM(INT, reserved)
 FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
 FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -329,7 +328,7 @@ constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
-// The part of ALiBi that all scores of a row share goes to the softmax.
+// The part of a term that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
 constexpr int kGroupRows = 64;                             // M of wgmma

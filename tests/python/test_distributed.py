@@ -1,8 +1,8 @@
 """fa2_attn.distributed: ranks as processes with gloo and tensors on the host, whose kernels run on the software device.
 
 Each schedule and layout is compared with one call of all rows, forward and backward: the error against fp64 must be at
-most 1.2 times that of the call. That holds because results are float32 until all are merged. Masks are compared with
-those of fp64, so a key too many or too few is seen.
+most 1.2 times the error of the call. That holds because results are float32 until all are merged. Masks are compared
+with masks in fp64, so a key too many or too few is seen.
 """
 
 import os
@@ -187,7 +187,7 @@ class Rank:
             assert all(torch.equal(one, other) for one, other in zip(first, second)), schedule
 
     def test_inference(self):
-        """What a call under inference_mode leaves to later ones has a gradient there."""
+        """A call under inference_mode leaves tensors to later calls; these have a gradient there."""
         from fa2_attn import distributed
         whole = torch.arange(self.ranks * 20.).reshape(1, -1, 1).requires_grad_()
         with torch.inference_mode():
@@ -197,7 +197,7 @@ class Rank:
         assert gradient.sum() == 20 and gradient[:, distributed.positions(self.ranks * 20)].all(), gradient
 
     def test_rates(self):
-        """The rate of packed sequences is that of their lengths, and not that of one sequence of all rows."""
+        """The rate of packed sequences follows from their lengths, not from one sequence of all rows."""
         from fa2_attn import distributed
         q, k, v = (torch.zeros(4096, heads, WIDTH).bfloat16() for heads in (HEADS, KV_HEADS, KV_HEADS))
         rates = [distributed._flop_per_us(q, k, v, distributed._make_call(
@@ -206,7 +206,7 @@ class Rank:
         assert 0.5 < rates[1] / rates[0] < 2, rates
 
     def test_positions(self):
-        """window and ALiBi by gathered keys are those of the whole sequence."""
+        """Window and ALiBi by gathered keys are as in the whole sequence."""
         from fa2_attn import distributed
         q, k, v, _ = self.tensors(self.ranks * 24)
         slopes = torch.linspace(0.1, 0.5, HEADS)
@@ -250,7 +250,7 @@ class Rank:
             assert torch.equal(out, wanted) and torch.equal(packed, wanted), layout
 
     def test_context_parallel(self):
-        """PyTorch shards the buffers; attention within is that of the whole sequence, with gradients."""
+        """PyTorch shards the buffers; attention within sees the whole sequence, with gradients."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor.experimental._attention import context_parallel_unshard
         from fa2_attn.context_parallel import context_parallel
@@ -322,7 +322,7 @@ class Rank:
                      lambda: distributed.attention(*uneven, alibi_slopes=slopes, schedule="ring"))
         told = distributed.explain(*uneven, alibi_slopes=slopes)
         assert told["schedule"] == "ulysses" and "not ring: ALiBi needs as many rows" in told["reason"], told
-        # What is wrong on one rank alone is said on all.
+        # An error on one rank alone is raised on all.
         alone = {"window": "wide"} if self.rank == 1 else {}
         self.refuses(ValueError, "window is 'wide'", lambda: distributed.attention(q, k, v, **alone))
         alone = {"cu_seqlens": 5} if self.rank == 1 else {}
@@ -444,7 +444,7 @@ class Model(unittest.TestCase):
             self.assertGreater(both - forward, 2 * kernels)
 
     def test_measured(self):
-        """Times of one call are its own. What they are beyond the model is added for others, whatever their size."""
+        """Times of one call are its own. Their excess over the model is added to other calls of any size."""
         from fa2_attn import _schedules
         known = _schedules.Knowledge()
         chosen, times, work = self.best(2, 32768, 32, 8, known=known)

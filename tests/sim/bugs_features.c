@@ -50,8 +50,8 @@ static const bug bugs[] = {
      "p.partial_lse[at] = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, "
      "block_row)]);",
      1, "Sq=3,Sk=1500,sinks=1", "x the bound", NULL},
-    {"a sink that is left out", "t4", TURING, "p.features.sinks[coord.query_head(p, 0)]", "minus_infinity()", 1,
-     "Sq=200,sinks=1", "x the bound", NULL},
+    {"a sink that is left out", "t4", TURING, "sink_at(p, coord, 0)", "minus_infinity()", 1, "Sq=200,sinks=1",
+     "x the bound", NULL},
     {"none, bias", "rtx3060", JOINT, "", "", 1, "Sq=200,Sk=300,bias=fp16", NULL, NULL},
     {"a bias of the next query", "rtx3060", JOINT, "coord.query(p, r) * p.features.bias_query",
      "(coord.query(p, r) + 1) * p.features.bias_query", 1, "Sq=200,Sk=300,bias=fp32", "", NULL},

@@ -48,9 +48,6 @@ void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t
     *ret_delta = fa2i_dot(d_o, p->spare, columns);
 }
 
-/* The relative error that tanh.approx guarantees. */
-#define TANH_ERROR 0x1p-11
-
 fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row at, int32_t key, const float *q,
                                           const float *d_o, const float *k, const float *v, double lse, double delta)
 {
@@ -60,38 +57,33 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
     const fa2_dtype dtype = w->c->problem.dtype;
     const double s = w->scale * fa2i_dot(q, k, problem->head_dim);
     const double dp = kept * fa2i_dot(d_o, v, fa2i_head_dim_v(problem));
-    const double softcap = (double)w->c->softcap, capped = fa2i_score_capped(s, softcap);
+    const fa2i_factors *factors = &w->c->factors;
+    const double capped = fa2i_score_modified(s, factors);
     const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key, capped);
     /* The LSE of a row that sees no key is -infinity. */
     const double p = isinf(lse) || isinf(term) ? 0 : exp(capped + term - lse);
     const double rounded_s =
         dtype == FA2_FP32 ? (double)(fa2i_plain_dot(q, k, problem->head_dim) * (float)w->scale) : s;
-    float plain_tanh, plain_s = fa2i_plain_score(dtype, rounded_s, w->c->softcap, &plain_tanh);
+    float plain_slope, plain_s = fa2i_plain_score(dtype, rounded_s, factors, &plain_slope);
     if (term != 0)
         plain_s = fa2i_rounded(dtype, plain_s + fa2i_rounded(dtype, (float)term));
     const float plain_dp = dtype == FA2_FP32 ? (float)kept * fa2i_plain_dot(d_o, v, fa2i_head_dim_v(problem))
                                              : fa2i_rounded(dtype, (float)dp);
     const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
-    float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
-    const double capped_ds = p * (dp - delta), plain_capped_ds = (double)plain_ds;
-    double slope = 1, p_error = 0, slope_error = 0; /* p_error is relative */
-    if (softcap > 0) {
-        const double t = tanh(s / softcap);
-        slope = 1 - t * t;
-        p_error = expm1(softcap * fabs(t) * TANH_ERROR);
-        slope_error = 2 * t * t * TANH_ERROR;
-        plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
-    }
+    const float plain_capped_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
+    const float plain_ds = fa2i_rounded(dtype, plain_capped_ds * plain_slope);
+    const double capped_ds = p * (dp - delta);
+    const fa2i_slope at_s = fa2i_score_slope(s, factors);
     return (fa2i_backward_weights){.p = p * kept,
-                                   .ds = capped_ds * slope * w->scale,
+                                   .ds = capped_ds * at_s.slope * w->scale,
                                    .capped_ds = capped_ds,
-                                   .plain_capped_ds = plain_capped_ds,
-                                   .off_capped_ds = fabs(capped_ds) * p_error,
+                                   .plain_capped_ds = (double)plain_capped_ds,
+                                   .off_capped_ds = fabs(capped_ds) * at_s.p_error,
                                    .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
                                    .plain_ds = (double)plain_ds * w->scale,
-                                   .off_p = p * kept * p_error,
-                                   .off_ds =
-                                       fabs(capped_ds * w->scale) * (slope * p_error + slope_error * (1 + p_error))};
+                                   .off_p = p * kept * at_s.p_error,
+                                   .off_ds = fabs(capped_ds * w->scale) *
+                                             (at_s.slope * at_s.p_error + at_s.slope_error * (1 + at_s.p_error))};
 }
 
 static void add(double *sum, double factor, const float *row, int count)
@@ -365,7 +357,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
                             .lse_extent = fa2i_case_extent(c, LSE),
                             .lse = inputs->data[LSE],
                             .lse_period = inputs->period[LSE],
-                            .scale = fa2i_softmax_scale(&c->problem, c->softmax_scale),
+                            .scale = fa2i_softmax_scale(&c->problem, c->factors.softmax_scale),
                             .features = fa2i_case_features(c, inputs),
                             .said = fa2i_case_said(c, inputs),
                             .outputs = outputs};
@@ -373,7 +365,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     for (int i = 0; i < LSE; i++)
         w.tensors[i] = fa2i_case_host_tensor(c, inputs, i);
     if (fa2i_bias_has_gradient(c->problem.bias)) {
-        w.dbias = &outputs[FA2I_GRADIENTS + (c->problem.sinks != 0)];
+        w.dbias = &outputs[FA2I_GRADIENTS + fa2i_operand_is_asked(&c->problem, FA2I_OPERAND_dsinks)];
         w.dbias_extent = fa2i_case_extent(c, DBIAS);
     }
     FA2_TRY(reserve_outputs(&w));
@@ -389,7 +381,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     }
     if (w.dbias != NULL)
         w.dbias->bound = bound_of(c->problem.dtype, parts, count, FA2I_GRADIENT_OF_BIAS);
-    if (c->problem.sinks)
+    if (fa2i_operand_is_asked(&c->problem, FA2I_OPERAND_dsinks))
         FA2_TRY(fa2i_backward_sink_gradients(&parts[0], &outputs[FA2I_GRADIENTS]));
 done:
     for (size_t i = 0; i < count; i++)

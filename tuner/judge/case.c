@@ -12,7 +12,7 @@
 
 enum { BLOCK_ELEMS = 8 * 32749, GAP = 8, GAP_OF_BYTES = 16, HEADS_GAP = 3, SCALES_GAP = 3 };
 
-#define TUNED_SOFTCAP 30.0f /* its value does not affect the time */
+static const fa2i_factors tuned_factors = {30, 0}; /* their values do not affect the time */
 
 uint64_t fa2i_random(uint64_t *state)
 {
@@ -34,7 +34,7 @@ fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed)
 {
     return (fa2i_case){.problem = *problem,
                        .q_magnitude = 1,
-                       .softcap = problem->softcap ? TUNED_SOFTCAP : 0,
+                       .factors = fa2i_factors_asked(problem, tuned_factors),
                        .timed = true,
                        .seed = seed};
 }

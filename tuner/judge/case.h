@@ -23,6 +23,7 @@
 
 #include <stdbool.h>
 #include "runtime/base/record.h"
+#include "runtime/ops/call.h"
 
 enum { FA2I_OPERANDS_MAX = 32, FA2I_GUARD_BYTES = 65536 };
 #define FA2I_POISON 0xffffffffu
@@ -70,10 +71,9 @@ typedef struct fa2i_case {
     int32_t want_lse; /* optional outputs are wanted */
     fa2i_pattern pattern;
     fa2i_lengths lengths;
-    float q_magnitude;   /* standard deviation of Q; other inputs have 1 */
-    float softmax_scale; /* 0: 1 / sqrt(head_dim) */
-    float softcap;       /* > 0 if the problem has a cap */
-    bool timed;          /* for timing, not judged: all heads share a bias, and it hides nothing */
+    float q_magnitude; /* standard deviation of Q; other inputs have 1 */
+    fa2i_factors factors;
+    bool timed; /* for timing, not judged: all heads share a bias, and it hides nothing */
     uint64_t seed;
 } fa2i_case;
 

@@ -276,8 +276,10 @@ fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seed, co
     return found;
 }
 
+/* Puts the operands of features and the factors of the call. */
 static void put_operands(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], void *args)
 {
+    fa2i_factors_put(c->problem.op, args, &c->factors);
     for (int id = 0; id < FA2I_OPERAND_COUNT; id++) {
         int64_t strides[FA2I_OPERAND_RANK];
         find_strides(c, id, strides);
@@ -289,7 +291,6 @@ static void put_operands(const fa2i_case *c, const uint64_t addresses[FA2I_OPERA
 void fa2i_case_put_forward(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], fa2_forward_args *args)
 {
     const fa2_problem *p = &c->problem;
-    args->softcap = c->softcap;
     args->dropout = dropout_of(c);
     args->page_count = p->paged ? fa2i_case_pages(p) : 0;
     args->cache_row_count = p->cache_rows ? fa2i_case_cache_rows(p) : 0;
@@ -300,7 +301,6 @@ void fa2i_case_put_forward(const fa2i_case *c, const uint64_t addresses[FA2I_OPE
 
 void fa2i_case_put_backward(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], fa2_backward_args *args)
 {
-    args->softcap = c->softcap;
     args->dropout = dropout_of(c);
     put_operands(c, addresses, args);
 }

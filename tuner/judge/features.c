@@ -12,6 +12,43 @@
  * the same where no number lies near the bound. */
 #define LEAST_SCORE (-0x1p19)
 
+/* The relative error that tanh.approx guarantees. */
+#define TANH_ERROR 0x1p-11
+
+double fa2i_score_modified(double score, const fa2i_factors *factors)
+{
+    const double cap = (double)factors->softcap;
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
+double fa2i_score_before(double modified, const fa2i_factors *factors)
+{
+    const double cap = (double)factors->softcap;
+    return cap > 0 ? cap * atanh(modified / cap) : modified;
+}
+
+float fa2i_plain_score(fa2_dtype dtype, double score, const fa2i_factors *factors, float *ret_slope)
+{
+    const float cap = factors->softcap, rounded = fa2i_rounded(dtype, (float)score);
+    *ret_slope = 1;
+    if (cap == 0)
+        return rounded;
+    const float t = fa2i_rounded(dtype, tanhf(fa2i_rounded(dtype, rounded / cap)));
+    *ret_slope = 1 - t * t;
+    return fa2i_rounded(dtype, t * cap);
+}
+
+fa2i_slope fa2i_score_slope(double score, const fa2i_factors *factors)
+{
+    const double cap = (double)factors->softcap, t = cap > 0 ? tanh(score / cap) : 0;
+    return (fa2i_slope){1 - t * t, expm1(cap * fabs(t) * TANH_ERROR), 2 * t * t * TANH_ERROR};
+}
+
+double fa2i_score_error(const fa2i_factors *factors)
+{
+    return TANH_ERROR * (double)factors->softcap;
+}
+
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head, int32_t query,
                          int32_t key)
 {

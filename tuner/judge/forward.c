@@ -44,8 +44,6 @@ enum { WIDEST_STEP = 512 };
 /* The most blocks per SM that such a kernel aims at. */
 enum { MOST_WAVES = 4 };
 
-typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP, WITH_LENGTHS, WITH_PACKED, WITH_FAST_SUMS } plan_class;
-
 static const struct plan {
     const char *name;
     int32_t batch; /* 0: so many that no kernel divides the keys */
@@ -54,63 +52,62 @@ static const struct plan {
     int32_t want_lse;
     float q_magnitude;
     int32_t window_left, window_right; /* for classes with a window */
-    float softcap;                     /* for classes with capped scores */
-    float softmax_scale;
+    fa2i_factors factors;              /* in the order of factors.def; those that a class lacks do not count */
     fa2i_pattern pattern;
     fa2i_lengths lengths; /* for classes that have them */
-    plan_class class;
+    int field;            /* not 0: for classes where this field is not 0 */
+    bool with_lengths;    /* for classes with lengths, pages, cache rows or new keys */
     bool divided;
 } plans[] = {
-    {"whole tiles, no LSE", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 0, 1, 64, 63, .softcap = 3},
-    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 1, 0, 0, .softcap = 3},
-    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 1, 0, .softcap = 0.5f},
-    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .softcap = 3, .softmax_scale = 0.3f},
-    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 1, 20, 30, .softcap = 3},
-    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 1, 3, 2, .softcap = 3},
+    {"whole tiles, no LSE", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 0, 1, 64, 63, .factors = {3, 0}},
+    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 1, 0, 0, .factors = {3, 0}},
+    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 1, 0, .factors = {0.5f, 0}},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .factors = {3, 0.3f}},
+    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 1, 20, 30, .factors = {3, 0}},
+    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 1, 3, 2, .factors = {3, 0}},
     /* Scores up to about 100: exp would overflow unless the maximum is subtracted. */
-    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 1, 24, -1, 7, .softcap = 30},
-    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 1, 128, 0, .softcap = 3},
-    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 1, 5, 5, .softcap = 3},
+    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 1, 24, -1, 7, .factors = {30, 0}},
+    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 1, 128, 0, .factors = {3, 0}},
+    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 1, 5, 5, .factors = {3, 0}},
     /* It comes after the first step of every team, so that all teams have a maximum already. */
-    {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1, .softcap = 40,
+    {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1, .factors = {40, 0},
      .pattern = FA2I_PATTERN_LATE},
     /* More splits than a warp reads in a loop unrolled four times, even with the widest steps. The rows of O do not
      * fill the last block of the kernel that combines the splits. */
-    {"many splits", 1, 5, 1, 1, 4 * 32 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0, .softcap = 1000,
+    {"many splits", 1, 5, 1, 1, 4 * 32 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0, .factors = {1000, 0},
      .pattern = FA2I_PATTERN_PEAKS, .divided = true},
-    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1, 1000, 1000, .softcap = 3,
-     .class = WITH_WINDOW},
+    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1, 1000, 1000, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
     /* Tiles that need no mask lie between two that do. */
-    {"a window over several tiles", 1, 1, 1, 300, 700, FA2I_LAYOUT_BHSD, 1, 1, 400, 150, .softcap = 3,
-     .class = WITH_WINDOW},
-    {"a window that ends on tiles", 1, 2, 2, 130, 520, FA2I_LAYOUT_GAPPED, 1, 1, 255, 128, .softcap = 3,
-     .class = WITH_WINDOW},
-    {"a window that opens to the right", 1, 2, 2, 333, 150, FA2I_LAYOUT_BSHD, 1, 1, 0, -1, .softcap = 3,
-     .class = WITH_WINDOW},
+    {"a window over several tiles", 1, 1, 1, 300, 700, FA2I_LAYOUT_BHSD, 1, 1, 400, 150, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
+    {"a window that ends on tiles", 1, 2, 2, 130, 520, FA2I_LAYOUT_GAPPED, 1, 1, 255, 128, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
+    {"a window that opens to the right", 1, 2, 2, 333, 150, FA2I_LAYOUT_BSHD, 1, 1, 0, -1, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
     /* Few visible keys among many, for kernels that divide them. */
-    {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .softcap = 3, .class = WITH_WINDOW},
-    {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .softcap = 2,
-     .class = WITH_SOFTCAP},
-    {"values near the limit of fp16 sums", 1, 2, 2, 130, 600, FA2I_LAYOUT_BSHD, 1, 0.02f, -1, -1, .softcap = 40,
-     .pattern = FA2I_PATTERN_GROWN, .class = WITH_FAST_SUMS},
-    {"lengths of all kinds", 11, 4, 2, 70, 300, FA2I_LAYOUT_BHSD, 1, 1, 60, 10, .softcap = 3,
-     .lengths = FA2I_LENGTHS_WILD, .class = WITH_LENGTHS},
-    {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 1, 60, 10, .softcap = 3,
-     .lengths = FA2I_LENGTHS_AMID, .class = WITH_PACKED},
+    {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
+    {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .factors = {2, 0},
+     .field = FA2I_FIELD_softcap},
+    {"values near the limit of fp16 sums", 1, 2, 2, 130, 600, FA2I_LAYOUT_BSHD, 1, 0.02f, -1, -1, .factors = {40, 0},
+     .pattern = FA2I_PATTERN_GROWN, .field = FA2I_FIELD_sums},
+    {"lengths of all kinds", 11, 4, 2, 70, 300, FA2I_LAYOUT_BHSD, 1, 1, 60, 10, .factors = {3, 0},
+     .lengths = FA2I_LENGTHS_WILD, .with_lengths = true},
+    {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 1, 60, 10, .factors = {3, 0},
+     .lengths = FA2I_LENGTHS_AMID, .field = FA2I_FIELD_varlen},
     /* More sequences than a warp has lanes, long and short ones. */
-    {"one query, many lengths", 75, 2, 1, 1, 4000, FA2I_LAYOUT_BSHD, 1, 1, 700, 0, .softcap = 3, .class = WITH_LENGTHS},
+    {"one query, many lengths", 75, 2, 1, 1, 4000, FA2I_LAYOUT_BSHD, 1, 1, 700, 0, .factors = {3, 0},
+     .with_lengths = true},
 };
 
 _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
 
 static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
-    return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
-           (plan->class == WITH_SOFTCAP && class->softcap) ||
-           (plan->class == WITH_FAST_SUMS && class->sums == FA2_SUMS_FAST) ||
-           (plan->class == WITH_PACKED && class->varlen) ||
-           (plan->class == WITH_LENGTHS &&
-            (fa2i_forward_has_lengths(class) || class->paged || class->cache_rows || class->append));
+    return (plan->field == 0 || fa2i_field_get(class, plan->field) != 0) &&
+           (!plan->with_lengths || fa2i_forward_has_lengths(class) || class->paged || class->cache_rows ||
+            class->append);
 }
 
 static bool goes_by_rows(fa2i_pattern pattern)
@@ -135,8 +132,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_cas
                        .pattern = plan->pattern,
                        .lengths = plan->lengths,
                        .q_magnitude = plan->q_magnitude,
-                       .softmax_scale = plan->softmax_scale,
-                       .softcap = class->softcap ? plan->softcap : 0,
+                       .factors = fa2i_factors_asked(class, plan->factors),
                        .seed = 1000 + i};
         fa2_problem *p = &c.problem;
         p->batch = plan->batch > 0 ? plan->batch : MOST_WAVES * sm_count / 2 + 1;
@@ -182,8 +178,8 @@ enum { LATE_KEYS = 8 };
 /* Returns the number in K that gives a score, for a query with LEAD_VALUE. */
 static float lead_of_key(const fa2i_case *c, double score)
 {
-    const double before_cap = fa2i_score_uncapped(score, (double)c->softcap);
-    return (float)(before_cap / fa2i_softmax_scale(&c->problem, c->softmax_scale) / (double)LEAD_VALUE);
+    const double before_cap = fa2i_score_before(score, &c->factors);
+    return (float)(before_cap / fa2i_softmax_scale(&c->problem, c->factors.softmax_scale) / (double)LEAD_VALUE);
 }
 
 /* Returns the key at which a query head has its peak: the last key, and keys at even distances before it. */
@@ -299,8 +295,7 @@ static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs
     const fa2_problem *p = &c->problem;
     const int cos = FEATURES + FA2I_OPERAND_rotary_cos, sin = FEATURES + FA2I_OPERAND_rotary_sin;
     return (fa2i_reference_request){.problem = *p,
-                                    .softmax_scale = c->softmax_scale,
-                                    .softcap = c->softcap,
+                                    .factors = c->factors,
                                     .features = fa2i_case_features(c, inputs),
                                     .q = fa2i_case_host_tensor(c, inputs, Q),
                                     .k = fa2i_case_host_tensor(c, inputs, K),
@@ -353,7 +348,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
         merge_rows(c, inputs, &outputs[0], reference.sizes, reference.lse);
     if (fa2i_case_has_lse(c)) {
         FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
-        outputs[1].bound = fa2i_lse_bound(c->problem.dtype, c->softcap);
+        outputs[1].bound = fa2i_lse_bound(c->problem.dtype, &c->factors);
         outputs[1].values = reference.lse;
         outputs[1].allowed = reference.allowed_lse;
         reference.allowed_lse = NULL;
@@ -377,8 +372,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c, const uint64_t addresse
                                        .o = fa2i_case_tensor(c, addresses, O),
                                        .lse = (float *)(uintptr_t)addresses[LSE],
                                        .workspace = (void *)(uintptr_t)workspace,
-                                       .workspace_bytes = workspace_bytes,
-                                       .softmax_scale = c->softmax_scale}};
+                                       .workspace_bytes = workspace_bytes}};
     fa2i_case_put_forward(c, addresses, &made.forward);
     return made;
 }

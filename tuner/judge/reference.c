@@ -43,15 +43,6 @@ typedef struct part {
     double plain_error;
 } part;
 
-float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_tanh)
-{
-    const float rounded = fa2i_rounded(dtype, (float)score);
-    if (softcap == 0)
-        return rounded;
-    *ret_tanh = fa2i_rounded(dtype, tanhf(fa2i_rounded(dtype, rounded / softcap)));
-    return fa2i_rounded(dtype, *ret_tanh * softcap);
-}
-
 /* Returns the score of a key, summed in fp32. */
 static double plain_score_of(const part *p, int32_t key)
 {
@@ -66,11 +57,11 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     const fa2_problem *problem = &p->request->problem;
     const int columns = fa2i_head_dim_v(problem);
     float *acc = p->plain + problem->seq_k;
-    float largest = (float)sink, capped;
+    float largest = (float)sink, slope;
     memset(acc, 0, (size_t)columns * sizeof *acc);
     for (int32_t j = keys.first; j < keys.end; j++) {
         const double score = problem->dtype == FA2_FP32 ? plain_score_of(p, j) : p->scores[j];
-        p->plain[j] = fa2i_plain_score(problem->dtype, score, p->request->softcap, &capped);
+        p->plain[j] = fa2i_plain_score(problem->dtype, score, &p->request->factors, &slope);
         if (p->terms[j] != 0)
             p->plain[j] = fa2i_rounded(problem->dtype, p->plain[j] + fa2i_rounded(problem->dtype, (float)p->terms[j]));
         largest = fmaxf(largest, p->plain[j]);
@@ -103,11 +94,10 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
 {
     const fa2i_reference_request *request = p->request;
     const int head_dim = request->problem.head_dim, columns = fa2i_head_dim_v(&request->problem);
-    double softcap = (double)request->softcap;
     double largest = sink;
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
-        const double capped = fa2i_score_capped(p->scores[j], softcap);
+        const double capped = fa2i_score_modified(p->scores[j], &request->factors);
         p->terms[j] = fa2i_score_term(sequence, &p->features, row.batch, row.head, row.row, j, capped);
         p->kept[j] = fa2i_kept(sequence, &p->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, capped + p->terms[j]);
@@ -117,7 +107,7 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
         return false;
     double sum = isinf(sink) ? 0 : exp(sink - largest), weights = 0, size = 0;
     for (int32_t j = keys.first; j < keys.end; j++) {
-        const double capped = fa2i_score_capped(p->scores[j], softcap);
+        const double capped = fa2i_score_modified(p->scores[j], &request->factors);
         double weight = exp(capped + p->terms[j] - largest);
         const float *v = p->v + (int64_t)j * columns;
         weights += weight;
@@ -149,13 +139,14 @@ static void allow_rounding(part *p, fa2i_keys keys, size_t row)
 {
     const fa2i_reference *reference = p->reference;
     const int columns = reference->head_dim_v;
-    const double *o = reference->o + row * (size_t)columns, softcap = (double)p->request->softcap;
+    const double *o = reference->o + row * (size_t)columns;
+    const fa2i_factors *factors = &p->request->factors;
     const fa2i_int8_query query = fa2i_int8_query_of(p->q, p->request->problem.head_dim, p->scale, &p->int8);
     double largest = 0, of_lse = 0;
     memset(p->o_variances, 0, (size_t)columns * sizeof *p->o_variances);
     for (int32_t j = keys.first; j < keys.end; j++) {
         const double variance = fa2i_int8_variance(&query, &p->int8, j);
-        const double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - reference->lse[row]);
+        const double weight = exp(fa2i_score_modified(p->scores[j], factors) + p->terms[j] - reference->lse[row]);
         of_lse += weight * variance;
         for (int d = 0; d < columns; d++) {
             const double change = weight * (p->kept[j] * (double)p->v[(int64_t)j * columns + d] - o[d]);
@@ -339,12 +330,12 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_re
      * 20,000 elements one was wrong by 2.6 times the largest plain error. */
     fa2i_reference reference = {.row_count = request->row_count,
                                 .head_dim_v = fa2i_head_dim_v(problem),
-                                .softcap = request->softcap,
+                                .factors = request->factors,
                                 .times_plain = problem->sums == FA2_SUMS_FAST || problem->dtype == FA2_FP32 ? 3 : 2,
                                 .floor = problem->dtype == FA2_FP32 ? 2e-6 : 1e-5};
     part parts[FA2I_PARTS_MAX] = {{0}};
     size_t count = fa2i_count_parts(request->threads, request->row_count, part_bytes(problem));
-    double scale = request->softmax_scale != 0 ? (double)request->softmax_scale : 1 / sqrt((double)problem->head_dim);
+    const double scale = fa2i_softmax_scale(problem, request->factors.softmax_scale);
 
     reference.o = fa2i_alloc_array(request->row_count * (size_t)reference.head_dim_v, sizeof(double));
     reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
@@ -394,9 +385,9 @@ fa2i_bound fa2i_reference_bound(const fa2i_reference *reference)
     return (fa2i_bound){.absolute = reference->times_plain * reference->plain_error + reference->floor};
 }
 
-fa2i_bound fa2i_lse_bound(fa2_dtype dtype, float softcap)
+fa2i_bound fa2i_lse_bound(fa2_dtype dtype, const fa2i_factors *factors)
 {
-    return (fa2i_bound){.absolute = lse_share(dtype) * 2e-4 + 0x1p-11 * (double)softcap,
+    return (fa2i_bound){.absolute = lse_share(dtype) * 2e-4 + fa2i_score_error(factors),
                         .relative = lse_share(dtype) * LSE_RELATIVE};
 }
 
@@ -417,7 +408,7 @@ void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, co
     for (size_t i = 0; i < reference->row_count; i++) {
         const fa2i_bound bound = fa2i_bound_of_row(fa2i_reference_bound(reference), reference->allowed_o, i);
         const fa2i_bound lse_bound =
-            fa2i_bound_of_row(fa2i_lse_bound(dtype, reference->softcap), reference->allowed_lse, i);
+            fa2i_bound_of_row(fa2i_lse_bound(dtype, &reference->factors), reference->allowed_lse, i);
         for (size_t d = 0; d < columns; d++) {
             double value = fa2i_get_number(dtype, o, i * columns + d);
             double expected = reference->o[i * columns + d];

@@ -43,8 +43,7 @@ typedef struct fa2i_row {
 
 typedef struct fa2i_reference_request {
     fa2_problem problem;
-    float softmax_scale; /* 0: 1 / sqrt(head_dim) */
-    float softcap;       /* of a problem with a cap; else 0 */
+    fa2i_factors factors;
     fa2i_features features;
     fa2i_host_tensor q, k, v;
     fa2i_host_tensor new_k, new_v; /* of a problem that appends: [batch, new keys, heads_kv, head_dim] */
@@ -58,7 +57,7 @@ typedef struct fa2i_reference_request {
 typedef struct fa2i_reference {
     size_t row_count;
     int head_dim_v;
-    float softcap;                   /* 0: no cap */
+    fa2i_factors factors;
     double *o;                       /* [row_count, head_dim_v] */
     double *lse;                     /* [row_count], natural logarithm */
     bool *empty;                     /* [row_count]: the row sees no key */
@@ -79,13 +78,9 @@ void fa2i_reference_done(fa2i_reference *reference); /* accepts zeroed objects *
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
 
 /* The bound of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2), and 2e-5 of the value for the fp32
- * scores. With fp32 elements both are 1/16 of that. Capped scores also have tanh.approx's relative error of 2^-11;
- * softcap bounds them (0: no cap). */
-fa2i_bound fa2i_lse_bound(fa2_dtype dtype, float softcap);
-
-/* Returns a score as the plain implementation computes it, rounded after each step. *ret_tanh: the tanh of a capped
- * score, before it is multiplied by softcap. */
-float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_tanh);
+ * scores. With fp32 elements both are 1/16 of that. Capped scores also have tanh.approx's
+ * error (fa2i_score_error). */
+fa2i_bound fa2i_lse_bound(fa2_dtype dtype, const fa2i_factors *factors);
 
 typedef struct fa2i_comparison {
     double error;     /* largest error over its bound, in O and LSE: <= 1 is right */

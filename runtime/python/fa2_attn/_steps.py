@@ -403,7 +403,7 @@ def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor
 
 
 def _summed(dk: Tensor, dv: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
-    """Sums the gradients of all keys over the ranks; each rank gets those of its own keys."""
+    """Sums the gradients of all keys over the ranks; each rank gets the sums of its own keys."""
     ranks, lengths = dist.get_world_size(call.group), _all_rows(call, k)
     own = _Pair.like(k, v, torch.float32)
     parts = []

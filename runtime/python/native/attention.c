@@ -59,28 +59,29 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o, const
                                               .k = fa2py_tensor_of(call, &o[K]),
                                               .v = fa2py_tensor_of(call, &o[V]),
                                               .o = fa2py_tensor_of(call, &o[OUT]),
-                                              .lse = fa2py_floats_of(&o[LSE]),
-                                              .softmax_scale = call->scale};
+                                              .lse = fa2py_floats_of(&o[LSE])};
     if (call->carried != NULL)
         launch->args.forward.carried = fa2py_tensor_of(call, &o[CARRIED]);
     fa2py_features_put(call, &o[K], features, &launch->args);
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Writes the results of an empty call. Merging an empty result changes nothing, unless there are sinks. */
+/* Writes the results of an empty call. Merging an empty result changes nothing, unless its LSE is finite. */
 static bool answer(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
     if (call->carried != NULL) {
         PyErr_SetString(PyExc_ValueError, "k has no rows: with carried, give keys, or convert carried");
         return false;
     }
-    if (call->partial == FA2_PARTIAL_MERGE && features->of[FA2I_OPERAND_sinks].object == NULL)
+    const fa2py_operand *start = &features->of[FA2I_OPERAND_sinks];
+    if (call->partial == FA2_PARTIAL_MERGE && start->object == NULL)
         return true;
     if (call->partial == FA2_PARTIAL_MERGE) {
-        PyErr_SetString(PyExc_ValueError, "k has no rows: with partial=\"merge\", give sinks to a call that has keys");
+        PyErr_Format(PyExc_ValueError, "k has no rows: with partial=\"merge\", give %s to a call that has keys",
+                     start->name);
         return false;
     }
-    return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], &features->of[FA2I_OPERAND_sinks], stream);
+    return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], start, stream);
 }
 
 /* Opens the result that is merged: float32, in the shape of out. */
@@ -217,9 +218,9 @@ static fa2py_way find_way(PyObject *const *values)
         if (features[i] != NULL && is_of_numbers(i))
             tensors[count++] = features[i];
     const fa2py_way way = fa2py_torch_way(tensors, count);
-    if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_DROPOUT_P]) &&
+    if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_dropout_p]) &&
         !is_given(features[FA2I_OPERAND_seed_at])) {
-        const int drops = PyObject_IsTrue(settings[FA2PY_SET_DROPOUT_P]);
+        const int drops = PyObject_IsTrue(settings[FA2PY_SET_dropout_p]);
         if (drops <= 0)
             return drops == 0 ? way : FA2PY_WAY_ERROR;
         const fa2py_framework *framework = fa2py_framework_of(values[Q]);
@@ -238,10 +239,10 @@ static bool check_simple(PyObject *const *values)
     bool truth = false;
     int32_t permission = 0;
     uint64_t number = 0;
-    return fa2py_parse_truth(settings[FA2PY_SET_CAUSAL], "causal", &truth) &&
-           fa2py_parse_truth(settings[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &truth) &&
-           fa2py_parse_permission(settings[FA2PY_SET_SUMS], FA2I_FIELD_sums, &permission) &&
-           fa2py_parse_permission(settings[FA2PY_SET_SCORES], FA2I_FIELD_scores, &permission) &&
+    return fa2py_parse_truth(settings[FA2PY_SET_causal], "causal", &truth) &&
+           fa2py_parse_truth(settings[FA2PY_SET_rotary_interleaved], "rotary_interleaved", &truth) &&
+           fa2py_parse_permission(settings[FA2PY_SET_sums], FA2I_FIELD_sums, &permission) &&
+           fa2py_parse_permission(settings[FA2PY_SET_scores], FA2I_FIELD_scores, &permission) &&
            fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &truth) &&
            (seed == NULL || !PyLong_Check(seed) || fa2py_parse_seed(seed, "dropout_seed", &number));
 }
@@ -249,7 +250,7 @@ static bool check_simple(PyObject *const *values)
 /* Calls PyTorch's functions. They may keep the window until backward, so a mutable one becomes a tuple. */
 static PyObject *attend_by_torch(fa2py_way way, PyObject **values)
 {
-    PyObject **window = &values[ARG_CAUSAL + FA2PY_SET_WINDOW], *tuple = NULL, *result = NULL;
+    PyObject **window = &values[ARG_CAUSAL + FA2PY_SET_window], *tuple = NULL, *result = NULL;
     if (!check_simple(values) || !fa2py_check_new(values + ARG_CAUSAL + FA2PY_SET_FEATURES))
         return NULL;
     if (is_given(*window) && !PyTuple_Check(*window)) {

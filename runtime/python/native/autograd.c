@@ -10,14 +10,6 @@ enum { CTX, SETTINGS, TENSORS };           /* forward's arguments */
 enum { OUT, LSE, ROWS, SAVED = ROWS + 3 }; /* saved tensors of a call on three tensors */
 enum { NEEDS_ROWS = TENSORS - SETTINGS };  /* index of q in needs_input_grad */
 
-_Static_assert(FA2PY_PLAIN_SETTINGS == FA2PY_PLAIN_DETERMINISTIC + 1,
-               "all but whether to be deterministic are settings of a call");
-
-const int fa2py_plain_places[FA2PY_PLAIN_DETERMINISTIC] = {
-    [FA2PY_PLAIN_CAUSAL] = FA2PY_SET_CAUSAL,   [FA2PY_PLAIN_WINDOW] = FA2PY_SET_WINDOW,
-    [FA2PY_PLAIN_SOFTCAP] = FA2PY_SET_SOFTCAP, [FA2PY_PLAIN_SCALE] = FA2PY_SET_SCALE,
-    [FA2PY_PLAIN_LAYOUT] = FA2PY_SET_LAYOUT,   [FA2PY_PLAIN_CONTEXT] = FA2PY_SET_CONTEXT};
-
 /* Names as Python strings, made once, so that calls need not convert them. */
 enum { SAVE_FOR_BACKWARD, SETTINGS_OF, SAVED_TENSORS, NEEDS_INPUT_GRAD, NAMES };
 static PyObject *names[NAMES];
@@ -41,7 +33,7 @@ static bool make_call(fa2_op op, PyObject *settings, PyObject *const tensors[3],
         return false;
     }
     for (int i = 0; i < FA2PY_PLAIN_DETERMINISTIC; i++)
-        values[fa2py_plain_places[i]] = PyTuple_GetItem(settings, i);
+        values[fa2py_plain_place(i)] = PyTuple_GetItem(settings, i);
     *call = (fa2py_call){.op = op, .tensors = {tensors[0], tensors[1], tensors[2]}};
     return fa2py_parse_settings(values, call);
 }

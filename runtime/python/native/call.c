@@ -7,12 +7,9 @@
 #include "runtime/base/problem.h"
 
 const char *const fa2py_setting_words[FA2PY_SETTINGS] = {
-    "causal",    "window",       "softcap",      "scale",
-    "layout",
-#define KEYWORD(word, doc) #word,
-#include "keywords.def"
-    "dropout_p", "max_seqlen_q", "max_seqlen_k", "rotary_interleaved",
-    "sums",      "scores",       "context",      "stream"};
+#define SETTING(word, ...) #word,
+#include "settings.def"
+    "context", "stream"};
 
 static const char *word_of(const fa2py_signature *signature, int i)
 {
@@ -144,6 +141,20 @@ static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, f
     return false;
 }
 
+static bool parse_factors(PyObject *const *values, fa2i_factors *factors)
+{
+#define NOTHING      false
+#define ASKED(field) true
+#define FA2I_FACTOR(member, needs, keyword, doc)                                                                       \
+    &&parse_factor(values[FA2PY_SET_##keyword], #keyword, needs, &factors->member)
+    return true
+#include "runtime/ops/factors.def"
+        ;
+#undef FA2I_FACTOR
+#undef ASKED
+#undef NOTHING
+}
+
 /* The library's limit of lengths. A larger bound means all keys. */
 enum { BOUND_MAX = 1 << 29 };
 
@@ -250,8 +261,8 @@ bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial)
 static bool parse_permissions(PyObject *const *values, fa2py_call *call)
 {
     int32_t sums = 0, scores = 0;
-    if (!fa2py_parse_permission(values[FA2PY_SET_SUMS], FA2I_FIELD_sums, &sums) ||
-        !fa2py_parse_permission(values[FA2PY_SET_SCORES], FA2I_FIELD_scores, &scores))
+    if (!fa2py_parse_permission(values[FA2PY_SET_sums], FA2I_FIELD_sums, &sums) ||
+        !fa2py_parse_permission(values[FA2PY_SET_scores], FA2I_FIELD_scores, &scores))
         return false;
     call->sums = (fa2_sums)sums;
     call->scores = (fa2_scores)scores;
@@ -378,16 +389,14 @@ bool fa2py_check_new(PyObject *const *features)
 
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
 {
-    return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], "causal", &call->causal) &&
-           parse_window(values[FA2PY_SET_WINDOW], &call->window_left, &call->window_right) &&
-           parse_factor(values[FA2PY_SET_SOFTCAP], "softcap", true, &call->softcap) &&
-           parse_factor(values[FA2PY_SET_SCALE], "scale", false, &call->scale) &&
-           parse_layout(values[FA2PY_SET_LAYOUT], &call->heads_first) &&
+    return fa2py_parse_truth(values[FA2PY_SET_causal], "causal", &call->causal) &&
+           parse_window(values[FA2PY_SET_window], &call->window_left, &call->window_right) &&
+           parse_factors(values, &call->factors) && parse_layout(values[FA2PY_SET_layout], &call->heads_first) &&
            parse_features(values + FA2PY_SET_FEATURES, call) &&
-           parse_probability(values[FA2PY_SET_DROPOUT_P], &call->dropout_p) &&
-           parse_length(values[FA2PY_SET_MAX_SEQLEN_Q], "max_seqlen_q", &call->max_seqlen_q) &&
-           parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
-           fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &call->rotary_interleaved) &&
+           parse_probability(values[FA2PY_SET_dropout_p], &call->dropout_p) &&
+           parse_length(values[FA2PY_SET_max_seqlen_q], "max_seqlen_q", &call->max_seqlen_q) &&
+           parse_length(values[FA2PY_SET_max_seqlen_k], "max_seqlen_k", &call->max_seqlen_k) &&
+           fa2py_parse_truth(values[FA2PY_SET_rotary_interleaved], "rotary_interleaved", &call->rotary_interleaved) &&
            parse_permissions(values, call) && check_packed(call) && fa2py_check_new(values + FA2PY_SET_FEATURES) &&
-           fa2py_parse_place(values[FA2PY_SET_CONTEXT], values[FA2PY_SET_STREAM], call);
+           fa2py_parse_place(values[FA2PY_SET_context], values[FA2PY_SET_stream], call);
 }

@@ -220,7 +220,7 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, 
             fa2i_field_set(problem, fa2i_operands[i].field, 1);
     problem->bias = bias_type(&features->of[FA2I_OPERAND_bias]);
     problem->dropout = call->dropout_p > 0;
-    problem->softcap = call->softcap != 0;
+    fa2i_factors_ask(&call->factors, problem);
     problem->sums = call->op == FA2_OP_FORWARD ? call->sums : FA2_SUMS_FP32;
     problem->scores = call->op == FA2_OP_FORWARD ? call->scores : FA2_SCORES_EXACT;
     problem->partial = (int32_t)call->partial;
@@ -329,15 +329,14 @@ void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa
 {
     const fa2py_operand *of = features->of;
     fa2_forward_args *forward = args;
+    fa2i_factors_put(call->op, args, &call->factors);
     for (int i = 0; i < FA2PY_FEATURES; i++)
         fa2py_feature_put(call, i, &of[i], args);
     if (call->op == FA2_OP_BACKWARD) {
         fa2_backward_args *backward = args;
-        backward->softcap = call->softcap;
         put_dropout(call, &of[FA2I_OPERAND_seed_at], &backward->dropout);
         return;
     }
-    forward->softcap = call->softcap;
     put_dropout(call, &of[FA2I_OPERAND_seed_at], &forward->dropout);
     forward->page_count = (int32_t)k->shape[0];
     forward->cache_row_count = (int32_t)k->shape[0];

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include "dlpack.h"
 #include "fa2.h"
+#include "runtime/ops/call.h"
 #include "runtime/ops/operands.h"
 
 /* Unchanged since Python 3.7, but the stable ABI declares it only from 3.10 on. */
@@ -187,27 +188,19 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
                      PyObject *values[FA2PY_PARAMETERS_MAX]);
 
 /* The tensors of features, which a call takes beside q, k and v: operands with a keyword. They come first in
- * operands.def, so the indexes are FA2I_OPERAND_sinks and so on. */
+ * operands.def, so the indexes are FA2I_OPERAND_bias and so on. */
 enum { FA2PY_FEATURES = FA2I_OPERAND_offset_at };
 
-/* The settings that every operation takes after its tensors. problem() takes the first ones. */
+/* The settings that every operation takes after its tensors: settings.def, then a context and a stream. problem() takes
+ * those of settings.def. */
 enum {
-    FA2PY_SET_CAUSAL,
-    FA2PY_SET_WINDOW,
-    FA2PY_SET_SOFTCAP,
-    FA2PY_SET_SCALE,
-    FA2PY_SET_LAYOUT,
-    FA2PY_SET_FEATURES,
-    FA2PY_SET_DROPOUT_P = FA2PY_SET_FEATURES + FA2PY_FEATURES,
-    FA2PY_SET_MAX_SEQLEN_Q,
-    FA2PY_SET_MAX_SEQLEN_K,
-    FA2PY_SET_ROTARY_INTERLEAVED,
-    FA2PY_SET_SUMS,
-    FA2PY_SET_SCORES,
+#define SETTING(word, ...) FA2PY_SET_##word,
+#include "settings.def"
     FA2PY_SETTINGS_OF_PROBLEM,
-    FA2PY_SET_CONTEXT = FA2PY_SETTINGS_OF_PROBLEM,
-    FA2PY_SET_STREAM,
-    FA2PY_SETTINGS
+    FA2PY_SET_context = FA2PY_SETTINGS_OF_PROBLEM,
+    FA2PY_SET_stream,
+    FA2PY_SETTINGS,
+    FA2PY_SET_FEATURES = FA2PY_SET_layout + 1
 };
 extern const char *const fa2py_setting_words[FA2PY_SETTINGS];
 
@@ -219,7 +212,7 @@ typedef struct fa2py_call {
     PyObject *tensors[3]; /* q, k, v */
     bool causal, heads_first;
     int32_t window_left, window_right;  /* -1: unbounded */
-    float softcap, scale;               /* 0: no softcap, the default scale */
+    fa2i_factors factors;               /* 0: not given */
     PyObject *features[FA2PY_FEATURES]; /* NULL: not given */
     float dropout_p;                    /* 0: no dropout */
     bool has_seed;                      /* dropout_seed was a number, `seed` */
@@ -363,25 +356,27 @@ bool fa2py_check_problem(const fa2_problem *problem);
 bool fa2py_is_empty(const fa2py_operand operands[3], const fa2_problem *problem);
 /* Returns the problem with every size at least 1. It is valid if and only if a call with queries and keys would be. */
 fa2_problem fa2py_as_if_full(const fa2_problem *problem);
-/* Write the results of an empty call: 0 into a tensor; the LSE of rows that see no key. Without an operand they write
- * nothing. false: a Python error is set. */
+/* Write the results of an empty call: 0 into a tensor; the LSE of rows that see no key, which is a head's number in
+ * `start` (no tensor: -inf). Without an operand they write nothing. false: a Python error is set. */
 bool fa2py_set_zero(const fa2py_operand *operand, void *stream);
-bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *sinks, void *stream);
+bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *start, void *stream);
 
 /* ---- functions (attention.c, backward.c, merge.c) ---- */
 
 /* Checks the call, creates the outputs and launches. Returns out, or (out, lse). */
 PyObject *fa2py_run(const fa2py_call *call);
 
+enum { FA2PY_FEATURE_GRADIENTS = 2 }; /* dsinks, dbias */
+
 /* Arguments of backward that forward does not have. All objects are borrowed. */
 typedef struct fa2py_backward {
     PyObject *d_out, *out, *lse;
     /* dq, dk, dv: a tensor to write. NULL, None or True: create it. False: not wanted */
     PyObject *gradients[3];
-    bool want_dsinks, want_dbias;
+    bool want[FA2PY_FEATURE_GRADIENTS];
 } fa2py_backward;
 
-/* As fa2py_run. Returns (dq, dk, dv), followed by dsinks and dbias if they are wanted. */
+/* As fa2py_run. Returns (dq, dk, dv), followed by those of features' tensors that are wanted. */
 PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given);
 
 /* attention(...): skips PyTorch's dispatcher where that changes nothing, else calls the functions given to set_torch.
@@ -423,18 +418,14 @@ int fa2py_torch_is_deterministic(void); /* must algorithms be deterministic? */
 
 /* ---- autograd of calls without features (autograd.c) ---- */
 
-/* The settings of such a call: the items of a tuple. */
-enum {
-    FA2PY_PLAIN_CAUSAL,
-    FA2PY_PLAIN_WINDOW,
-    FA2PY_PLAIN_SOFTCAP,
-    FA2PY_PLAIN_SCALE,
-    FA2PY_PLAIN_LAYOUT,
-    FA2PY_PLAIN_CONTEXT,
-    FA2PY_PLAIN_DETERMINISTIC,
-    FA2PY_PLAIN_SETTINGS
-};
-extern const int fa2py_plain_places[FA2PY_PLAIN_DETERMINISTIC]; /* the FA2PY_SET_... of each setting */
+/* The settings of such a call: the items of a tuple. The first ones are the settings before FA2PY_SET_FEATURES. */
+enum { FA2PY_PLAIN_CONTEXT = FA2PY_SET_FEATURES, FA2PY_PLAIN_DETERMINISTIC, FA2PY_PLAIN_SETTINGS };
+
+/* Returns the FA2PY_SET_... of a setting before FA2PY_PLAIN_DETERMINISTIC. */
+static inline int fa2py_plain_place(int setting)
+{
+    return setting == FA2PY_PLAIN_CONTEXT ? (int)FA2PY_SET_context : setting;
+}
 
 /* plain_forward(ctx, settings, *tensors): the forward of a Function. plain_node(type): gives its nodes our backward. */
 PyObject *fa2py_plain_forward(PyObject *module, PyObject *const *args, Py_ssize_t count);

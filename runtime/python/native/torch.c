@@ -90,11 +90,11 @@ static PyObject *plain_settings(PyObject *const *values, int count)
 {
     PyObject *const *settings = values + 3;
     for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
-        if (i != FA2PY_SET_CONTEXT && !(i == FA2PY_SET_DROPOUT_P ? is_zero(settings[i]) : is_off(settings[i])))
+        if (i != FA2PY_SET_context && !(i == FA2PY_SET_dropout_p ? is_zero(settings[i]) : is_off(settings[i])))
             return NULL;
     PyObject *tuple = PyTuple_New(FA2PY_PLAIN_SETTINGS);
     for (int i = 0; tuple != NULL && i < FA2PY_PLAIN_SETTINGS; i++) {
-        PyObject *value = i < FA2PY_PLAIN_DETERMINISTIC ? settings[fa2py_plain_places[i]] : NULL;
+        PyObject *value = i < FA2PY_PLAIN_DETERMINISTIC ? settings[fa2py_plain_place(i)] : NULL;
         value = value != NULL ? value : Py_None;
         Py_INCREF(value);
         (void)PyTuple_SetItem(tuple, i, value);
@@ -257,7 +257,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
         dropout = PyFloat_AsDouble(values[DROPOUT_P]);
     if (values[SCALE] != NULL && values[SCALE] != Py_None) {
         scale = PyFloat_AsDouble(values[SCALE]);
-        /* as a float, like fa2py_call.scale, where 0 means "not given" */
+        /* as a float, like fa2i_factors, where 0 means "not given" */
         scale_fits = (float)scale > 0 && isfinite((float)scale);
     }
     if (PyErr_Occurred())
@@ -267,7 +267,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
                          .heads_first = true,
                          .window_left = -1,
                          .window_right = -1,
-                         .scale = (float)scale,
+                         .factors.softmax_scale = (float)scale,
                          .sums = (fa2_sums)sums,
                          .scores = (fa2_scores)scores,
                          .fits = operands_fit,
@@ -284,11 +284,11 @@ static PyObject *differentiable(PyObject *const *values)
     static PyObject *layout;
     if (layout == NULL && (layout = PyUnicode_InternFromString("bhsd")) == NULL)
         return NULL;
-    all[SETTINGS + FA2PY_SET_CAUSAL] = values[IS_CAUSAL];
-    all[SETTINGS + FA2PY_SET_SCALE] = values[SCALE];
-    all[SETTINGS + FA2PY_SET_LAYOUT] = layout;
-    all[SETTINGS + FA2PY_SET_SUMS] = values[SUMS];
-    all[SETTINGS + FA2PY_SET_SCORES] = values[SCORES];
+    all[SETTINGS + FA2PY_SET_causal] = values[IS_CAUSAL];
+    all[SETTINGS + FA2PY_SET_scale] = values[SCALE];
+    all[SETTINGS + FA2PY_SET_layout] = layout;
+    all[SETTINGS + FA2PY_SET_sums] = values[SUMS];
+    all[SETTINGS + FA2PY_SET_scores] = values[SCORES];
     return fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT);
 }
 

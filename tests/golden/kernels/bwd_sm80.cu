@@ -143,7 +143,7 @@ constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_SCORE_PARAMS false  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
 #define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
@@ -153,18 +153,18 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-constexpr bool kSoftcap = false;
-constexpr bool kAlibi = false;
-constexpr bool kSinks = false;
-constexpr bool kDropout = false;
-constexpr bool kSeqused = false;
-constexpr bool kVarlen = false;
-constexpr bool kPaged = false;
-constexpr bool kLeftpad = false;
-constexpr bool kCacheRows = false;
-constexpr bool kAppend = false;
-constexpr bool kCarry = false;
+// Each feature that is on or off (gen/features/list.lua).
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
+constexpr bool kDropout = false;  // elements of P are dropped at random
+constexpr bool kSeqused = false;  // each sequence has its own number of keys
+constexpr bool kVarlen = false;  // sequences are packed one after the other
+constexpr bool kPaged = false;  // K and V lie in pages, which a table names
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
+constexpr bool kAppend = false;  // new keys are written into K and V first
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
@@ -180,7 +180,7 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
 // which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
@@ -264,7 +264,7 @@ FA2I_PARAM(STRIDES, dq_stride)
 FA2I_PARAM(STRIDES, dk_stride)
 FA2I_PARAM(STRIDES, dv_stride)
 FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * the cap: factor of scores in the exponent */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
@@ -274,8 +274,7 @@ FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
 FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
 FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -610,6 +609,22 @@ __device__ __forceinline__ float cap_slope(float t)
     return fmaf(-t, t, 1.0f);
 }
 
+// ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
+constexpr bool kModified = kSoftcap;
+
+// Modifies a tile of products.
+template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&s)[kM][kN][4], const Params &p)
+{
+    if constexpr (kSoftcap)
+        cap_scores(s, p.softcap_rate);
+}
+
+// Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
+__device__ __forceinline__ float modifier_slope(float score)
+{
+    return kSoftcap ? cap_slope(score) : 1.0f;
+}
+
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
 // Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
@@ -779,7 +794,7 @@ __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
                 to[m][n][e] = from[m][n][e];
 }
 
-// Multiplies P^T by the derivative of the softcap.
+// Multiplies P^T by the derivative of the scores. capped: S^T as modified.
 __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
 {
 #pragma unroll
@@ -788,11 +803,11 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
         for (int n = 0; n < kQueryTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                p[m][n][e] *= cap_slope(capped[m][n][e]);
+                p[m][n][e] *= modifier_slope(capped[m][n][e]);
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
-// softcap.
+// scores.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll
@@ -1895,14 +1910,14 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
         s, [&](int step, uint32(&a)[kKeyTiles][4]) { load_rows<Form>(a, row_smem, rows, step); }, tile_smem, cols);
 }
 
-// Turns S^T into P^T. capped: S^T after the softcap; query: this warp's first query in the tile `at`.
+// Turns S^T into P^T. capped: receives S^T as modified, without terms; query: this warp's first query in the tile `at`.
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                           const Terms &terms, const WarpCoord &own, const Cursor &at, int query,
                                           TileAreas areas)
 {
-    if constexpr (kSoftcap) {
-        cap_scores(s, p.softcap_rate);
+    if constexpr (kModified) {
+        modify_scores(s, p);
         copy_scores(capped, s);
     }
     if constexpr (kTerms)
@@ -1949,7 +1964,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
     pack_scores(frag, s);
     dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
-    if constexpr (kSoftcap && !kBiasGradient)
+    if constexpr (kModified && !kBiasGradient)
         multiply_slopes(s, capped);
     if constexpr (kQueryWarps > 1)
         store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
@@ -1962,7 +1977,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
     if constexpr (kBiasGradient) {
         add_dbias(dp, p, coord.sequence(), first_head + at.head, coord.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
-        if constexpr (kSoftcap)
+        if constexpr (kModified)
             multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
@@ -2229,7 +2244,7 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 //     which tiles are processed, which are masked    tiles.cuh, and the loop over them
 //     how scores become P^T                          compute_p
 //     what is dropped: of P^T for dV, and of dP^T    dropout.cuh
-//     the derivative of softcap                      a factor of dS^T only
+//     the derivative of the scores                   a factor of dS^T only
 //     how a row begins and ends                      its LSE and delta (delta.cuh)
 
 // Writes dK and dV, or this block's partial sums of them.

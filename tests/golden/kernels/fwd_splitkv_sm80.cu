@@ -145,7 +145,7 @@ constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS true  // members of softcap and window
+#define FA2_SCORE_PARAMS true  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
 #define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
@@ -155,18 +155,18 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-constexpr bool kSoftcap = false;
-constexpr bool kAlibi = false;
-constexpr bool kSinks = false;
-constexpr bool kDropout = false;
-constexpr bool kSeqused = true;
-constexpr bool kVarlen = false;
-constexpr bool kPaged = true;
-constexpr bool kLeftpad = false;
-constexpr bool kCacheRows = false;
-constexpr bool kAppend = false;
-constexpr bool kCarry = false;
+// Each feature that is on or off (gen/features/list.lua).
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
+constexpr bool kDropout = false;  // elements of P are dropped at random
+constexpr bool kSeqused = true;  // each sequence has its own number of keys
+constexpr bool kVarlen = false;  // sequences are packed one after the other
+constexpr bool kPaged = true;  // K and V lie in pages, which a table names
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
+constexpr bool kAppend = false;  // new keys are written into K and V first
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
@@ -182,7 +182,7 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
 // window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
 // which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
@@ -337,7 +337,7 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the cap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
@@ -350,8 +350,7 @@ FA2I_PARAM(INT, reserved)
 FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
 FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -1089,8 +1088,8 @@ __device__ __forceinline__ int wide_key(int r, int last)
 // ---- no window: which tiles a block processes, and which keys of them a row sees -----------------------------------
 //
 // Policy of kernels without a window; the others have window.cuh. The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and
-// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied after softcap, which would
-// turn -infinity into a finite number.
+// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied to modified scores: a cap
+// would turn -infinity into a finite number.
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
@@ -1688,6 +1687,12 @@ __device__ __forceinline__ float least_maximum(const Params &p)
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
+// Returns the sink of a row's head. row: of the block.
+template <class Coord> __device__ __forceinline__ float sink_at(const Params &p, const Coord &coord, int row)
+{
+    return p.features.sinks[coord.query_head(p, row)];
+}
+
 // Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
 // saw no key. sink may be -infinity.
 struct SinkEnd {
@@ -1726,7 +1731,7 @@ struct RowSumsAndSink : RowSums {
     float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
+// Only wgmma kernels with a sink have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
 // The initial state of rows: no key seen.
@@ -2152,7 +2157,7 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
 {
     float lse;
     if constexpr (kSinks)
-        lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
+        lse = merged.add_sink(p.scale, sink_at(p, coord, block_row));
     else if constexpr (kMerges)
         lse = merged.lse(p.scale);
     char *const row = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes, *const out = row + column * kOutBytes;
@@ -2207,7 +2212,7 @@ __device__ __forceinline__ void write_merged_lse(const Params &p, const BlockCoo
     const float sum = sum_of_teams(smem, r, p.scale_log2, max);
     float lse = row_lse(max, sum, p.scale);
     if constexpr (kSinks)
-        lse = SinkEnd(max * p.scale, sum, p.features.sinks[coord.query_head(p, block_row)]).lse;
+        lse = SinkEnd(max * p.scale, sum, sink_at(p, coord, block_row)).lse;
     p.lse[coord.index(p, block_row)] = Merge(lse, load_shared_4(smem + kOldLse + r * 4)).lse;
 }
 
@@ -2510,6 +2515,22 @@ __device__ __forceinline__ float cap_slope(float t)
     return fmaf(-t, t, 1.0f);
 }
 
+// ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
+constexpr bool kModified = kSoftcap;
+
+// Modifies a tile of products.
+template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&s)[kM][kN][4], const Params &p)
+{
+    if constexpr (kSoftcap)
+        cap_scores(s, p.softcap_rate);
+}
+
+// Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
+__device__ __forceinline__ float modifier_slope(float score)
+{
+    return kSoftcap ? cap_slope(score) : 1.0f;
+}
+
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
 // O += P V is a policy: product_pv.cuh, or product_pv_fp16.cuh with fp16 sums.
@@ -2660,13 +2681,12 @@ __device__ __forceinline__ void sum_parts(ScoreTile &s, KeyFills &fills, uint32 
     add_scores(smem, s);
 }
 
-// Applies softcap, and the terms that are added after the product.
+// Modifies S, and applies the terms that are added after the product.
 template <bool kMasked>
 __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Terms &terms, const BiasWords &words,
                                        int tile)
 {
-    if constexpr (kSoftcap)
-        cap_scores(s, p.softcap_rate);
+    modify_scores(s, p);
     if constexpr (kBiasAhead)
         terms.template add<kMasked>(s, words, tile);
     else if constexpr (kTerms && !kTermsBefore)
