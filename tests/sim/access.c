@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 enum { COPIED_BYTES = 16 }; /* the asynchronous proxy moves multiples of it */
-enum { CHUNK = 16 };        /* bytes of a shadow entry of four words */
+enum { WORD = 4 };          /* bytes of a word of the shadow */
 
 static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
@@ -115,7 +115,9 @@ static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[
                             bool collective, note note_access, uint8_t *ret_at[SIM_LANES])
 {
     sim_access access = access_of(w, 0, w->pc);
+    sim_found found = {.has_free = false};
     access.collective = access.all_lanes = collective;
+    access.found = w->block->shadow.ahead_lanes[w->index] == 0 ? &found : NULL;
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const int lane = sim_first_lane(left);
         access.thread = sim_thread(w, lane);
@@ -128,30 +130,36 @@ static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[
     return true;
 }
 
-/* lanes_at for reads of 16 bytes. It first checks the limits of all lanes; lanes_at then finds the lane that is
- * outside. */
-static bool chunks_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], bool collective,
-                      uint8_t *ret_at[SIM_LANES])
+/* lanes_at for words. It first checks the limits of all lanes; lanes_at then finds the lane that is outside. */
+static inline bool words_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                            bool collective, note note_access, sim_note_lanes note_lanes, uint8_t *ret_at[SIM_LANES])
 {
-    const uint32_t size = w->block->launch->shared_bytes;
+    const sim_block *block = w->block;
+    const uint32_t size = block->launch->shared_bytes;
+    const uint64_t mbarriers = block->mbarriers_begin, mbarriers_bytes = block->mbarriers_end - mbarriers;
+    sim_shadow *shadow = &w->block->shadow;
     sim_access access = access_of(w, 0, w->pc);
-    uint32_t at[SIM_LANES];
-    bool inside = size >= CHUNK;
+    sim_lanes places = {.mask = lanes, .bytes = bytes};
+    bool inside = size >= bytes && bytes >= WORD;
     for (int l = 0; l < SIM_LANES; l++) {
         const uint64_t offset = sim_lane(lanes, l) ? address[l] - SIM_SHARED_BASE : 0;
-        at[l] = (uint32_t)offset;
-        inside &= offset % CHUNK == 0 && offset <= (uint64_t)size - CHUNK;
+        const uint64_t after = offset + SIM_SHARED_BASE + bytes - 1 - mbarriers; /* huge: before the mbarriers */
+        places.at[l] = (uint32_t)offset;
+        inside &= (offset & (bytes - 1)) == 0 && offset <= (uint64_t)size - bytes &&
+                  (note_access == sim_shadow_read || mbarriers_bytes == 0 || after >= mbarriers_bytes + bytes - 1);
     }
     if (!inside)
-        return lanes_at(w, lanes, address, CHUNK, collective, sim_shadow_read, ret_at);
+        return lanes_at(w, lanes, address, bytes, collective, note_access, ret_at);
     sim_party other;
+    sim_found found = {.has_free = false};
     int lane = 0;
     for (int l = 0; l < SIM_LANES; l++)
-        ret_at[l] = w->block->shared + at[l];
+        ret_at[l] = block->shared + places.at[l];
     access.collective = access.all_lanes = collective;
+    access.found = shadow->ahead_lanes[w->index] == 0 ? &found : NULL;
     if (!collective)
-        w->block->shadow.touched[w->index] |= lanes;
-    const sim_conflict conflict = sim_shadow_read_lanes(&w->block->shadow, &access, lanes, at, &lane, &other);
+        shadow->touched[w->index] |= lanes;
+    const sim_conflict conflict = note_lanes(shadow, &access, &places, &lane, &other);
     if (conflict != SIM_NO_CONFLICT)
         stop_conflict(w, lane, conflict, &access, &other, address[lane]);
     return conflict == SIM_NO_CONFLICT;
@@ -160,17 +168,20 @@ static bool chunks_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LA
 bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes, bool write,
                       uint8_t *ret_at[SIM_LANES])
 {
-    if (!write && bytes == CHUNK)
-        return chunks_at(w, lanes, address, false, ret_at);
-    return write ? lanes_at(w, lanes, address, bytes, false, sim_shadow_write, ret_at)
-                 : lanes_at(w, lanes, address, bytes, false, sim_shadow_read, ret_at);
+    return write ? words_at(w, lanes, address, bytes, false, sim_shadow_write, sim_shadow_write_lanes, ret_at)
+                 : words_at(w, lanes, address, bytes, false, sim_shadow_read, sim_shadow_read_lanes, ret_at);
 }
 
 bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
                                  uint8_t *ret_at[SIM_LANES])
 {
-    return bytes == CHUNK ? chunks_at(w, lanes, address, true, ret_at)
-                          : lanes_at(w, lanes, address, bytes, true, sim_shadow_read, ret_at);
+    return words_at(w, lanes, address, bytes, true, sim_shadow_read, sim_shadow_read_lanes, ret_at);
+}
+
+bool sim_shared_lanes_start(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes)
+{
+    uint8_t *at[SIM_LANES];
+    return words_at(w, lanes, address, bytes, false, sim_shadow_start, sim_shadow_start_lanes, at);
 }
 
 static inline uint8_t *lane_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool collective,
@@ -203,13 +214,14 @@ bool sim_shared_start(sim_warp *w, int lane, uint64_t address, unsigned bytes)
     return lane_at(w, lane, address, bytes, false, sim_shadow_start) != NULL;
 }
 
-uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op)
+void sim_shared_lanes_land(sim_warp *w, uint32_t lanes, const uint32_t address[SIM_LANES], unsigned bytes, int32_t op)
 {
-    const sim_access access = access_of(w, lane, op);
-    const uint32_t at = address - SIM_SHARED_BASE;
-    sim_shadow_land(&w->block->shadow, &access, at, bytes);
-    w->block->shadow.touched[w->index] |= 1u << lane;
-    return w->block->shared + at;
+    sim_access access = access_of(w, 0, op);
+    sim_lanes places = {.mask = lanes, .bytes = bytes};
+    for (int l = 0; l < SIM_LANES; l++)
+        places.at[l] = sim_lane(lanes, l) ? address[l] - SIM_SHARED_BASE : 0;
+    sim_shadow_land_lanes(&w->block->shadow, &access, &places);
+    w->block->shadow.touched[w->index] |= lanes;
 }
 
 /* ---- shared, through the asynchronous proxy ---- */
@@ -252,7 +264,9 @@ static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbar
 
 uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes, unsigned mbarrier, uint32_t began)
 {
-    const sim_access access = load_of(w, lane, w->pc, mbarrier, began);
+    sim_access access = load_of(w, lane, w->pc, mbarrier, began);
+    sim_found found = {.has_free = false};
+    access.found = &found;
     if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
         return NULL;
     return shared_at(w, lane, address, bytes, &access, sim_shadow_write);

@@ -32,9 +32,11 @@ const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address,
 /* Returns the destination of a load that arrives at an mbarrier, in the phase that began in epoch `began`. */
 uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes, unsigned mbarrier, uint32_t began);
 
-/* Start a copy to this destination. Its words stay pending until sim_shared_land. */
+/* Start a copy to this destination. Its words stay pending until they land. lanes: in
+ * turn; false: the launch is stopped. */
 bool sim_shared_start(sim_warp *w, int lane, uint64_t address, unsigned bytes);
-uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op);
+bool sim_shared_lanes_start(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes);
+void sim_shared_lanes_land(sim_warp *w, uint32_t lanes, const uint32_t address[SIM_LANES], unsigned bytes, int32_t op);
 
 /* The same, but the copy arrives at an mbarrier. */
 uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op, unsigned mbarrier,

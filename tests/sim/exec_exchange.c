@@ -9,7 +9,11 @@
 /* Returns false, and stops the launch, if a lane is missing. */
 static bool members_are_here(sim_warp *w, const uint32_t *members)
 {
-    uint32_t missing = 0, strangers = 0;
+    uint32_t missing = 0, strangers = 0, all = w->mask;
+    LANES(l)
+    all &= members[l];
+    if (all == SIM_ALL_LANES)
+        return true;
     LANES(l)
     {
         missing |= (uint32_t)((members[l] & ~w->mask) != 0) << l;

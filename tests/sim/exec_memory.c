@@ -325,9 +325,84 @@ static void move_generic(const sim_op *op, sim_warp *w, const form *f, uint64_t 
     w->mask = all;
 }
 
-static inline void move_lanes(const sim_op *op, sim_warp *w, mover move)
+/* Reads the address that all lanes have, also those that do not execute the instruction. Returns false if there is no
+ * such address. */
+static bool take_common(const sim_op *op, const sim_warp *w, uint64_t *ret_address)
 {
-    const form f = form_of(op);
+    const int32_t base = op->src[0];
+    const uint64_t offset = (uint64_t)op->offset[0];
+    if (base == SIM_NONE) {
+        *ret_address = offset;
+        return true;
+    }
+    if (op->address_64[0]) {
+        const uint64_t *wide = sim_source_64(w, base);
+        *ret_address = offset + wide[0];
+        return are_equal(wide);
+    }
+    const uint32_t *narrow = sim_source(w, base);
+    uint32_t differs = 0;
+    LANES(l)
+    differs |= narrow[l] ^ narrow[0];
+    *ret_address = (uint32_t)(offset + narrow[0]);
+    return differs == 0;
+}
+
+/* Returns the host's address of what all lanes access at an address, in local memory: of lane 0's word. NULL: in other
+ * spaces, or if it is outside or misaligned. */
+static uint8_t *find_common(const sim_warp *w, ptx_space space, uint64_t address, unsigned bytes)
+{
+    const sim_program *p = w->block->program;
+    const bool local = space == PTX_SPACE_LOCAL;
+    const size_t size = local ? p->local_bytes : space == PTX_SPACE_PARAM ? p->function->param_bytes : 0;
+    if (address >= size || bytes > size - address || address % bytes != 0)
+        return NULL;
+    return local ? w->block->local + (size_t)w->index * SIM_LANES * size + address * SIM_LANES
+                 : (uint8_t *)(uintptr_t)w->block->launch->params + address;
+}
+
+/* Loads words of parameters and local memory, if all lanes have the same address. Returns false if it did nothing. */
+static bool load_common(const sim_op *op, sim_warp *w, const form *f)
+{
+    ptx_space space = f->space;
+    uint64_t address;
+    if (f->bytes < WORD || (f->bytes == WORD) == f->wide || !take_common(op, w, &address))
+        return false;
+    if (space == PTX_SPACE_GENERIC)
+        space = sim_resolve(&address);
+    const uint8_t *at = find_common(w, space, address, f->total);
+    if (at == NULL || (space == PTX_SPACE_LOCAL && f->wide))
+        return false;
+    for (unsigned i = 0; i < f->count; i++, at += f->bytes * (space == PTX_SPACE_LOCAL ? SIM_LANES : 1)) {
+        const uint32_t *word = (const void *)at;
+        if (space == PTX_SPACE_LOCAL)
+            SIM_SET(w, op->dst[i], uint32_t, word[l]);
+        else if (f->wide)
+            SIM_SET(w, op->dst[i], uint64_t, (uint64_t)word[1] << 32 | word[0]);
+        else
+            SIM_SET(w, op->dst[i], uint32_t, word[0]);
+    }
+    return true;
+}
+
+/* The same for stores to local memory by the whole warp. */
+static bool store_common(const sim_op *op, const sim_warp *w, const form *f)
+{
+    ptx_space space = f->space;
+    uint64_t address;
+    if (f->bytes != WORD || f->wide || w->mask != SIM_ALL_LANES || !take_common(op, w, &address))
+        return false;
+    if (space == PTX_SPACE_GENERIC)
+        space = sim_resolve(&address);
+    uint8_t *at = space == PTX_SPACE_LOCAL ? find_common(w, space, address, f->total) : NULL;
+    for (unsigned i = 0; at != NULL && i < f->count; i++)
+        memcpy(at + (size_t)i * WORD * SIM_LANES, sim_source(w, op->src[1 + i]), WORD * SIM_LANES);
+    return at != NULL;
+}
+
+static inline void move_lanes(const sim_op *op, sim_warp *w, const form *given, mover move)
+{
+    const form f = *given;
     uint64_t address[SIM_LANES];
     sim_addresses(w, op, 0, 0, address);
     count_traffic(w, f.space, address, f.total);
@@ -345,12 +420,16 @@ static inline void move_lanes(const sim_op *op, sim_warp *w, mover move)
 
 static void load(const sim_op *op, sim_warp *w)
 {
-    move_lanes(op, w, load_from);
+    const form f = form_of(op);
+    if (!load_common(op, w, &f))
+        move_lanes(op, w, &f, load_from);
 }
 
 static void store(const sim_op *op, sim_warp *w)
 {
-    move_lanes(op, w, store_to);
+    const form f = form_of(op);
+    if (!store_common(op, w, &f))
+        move_lanes(op, w, &f, store_to);
 }
 
 /* ---- rows ---- */

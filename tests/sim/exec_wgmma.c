@@ -279,20 +279,47 @@ static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigne
 
 /* ---- the product ---- */
 
-/* Computes rows 8 * h ... 8 * h + 7 of a tile of 8 columns. */
-static void multiply(sim_warp *w, const product *p, const numbers *n, int tile, int h)
+/* The registers of rows 8 * h ... 8 * h + 7 of a tile of 8 columns: its even columns, then its odd ones. */
+static uint32_t *sums_at(const sim_warp *w, const product *p, int tile, int h, int odd)
 {
-    uint32_t *even = w->file + p->op->dst[4 * tile + 2 * h];
-    uint32_t *odd = w->file + p->op->dst[4 * tile + 2 * h + 1];
-    sim_line sum[SIDE] = {{0}};
-    if (p->add)
-        sim_take_lines(even, odd, sum);
-    for (int k = 0; k < p->depth; k++) {
-        const sim_line b = n->b[k][tile];
+    return w->file + p->op->dst[4 * tile + 2 * h + odd];
+}
+
+/* Adds the products of those rows of a tile, or of two neighbours. */
+static inline void add_tiles(const product *p, const numbers *n, int tile, int tiles, int h, sim_line sum[2][SIDE])
+{
+    const float(*a)[DEPTH_MAX] = &n->a[SIDE * h];
+#ifdef __AVX512F__
+    if (tiles == 2) { /* a vector for both */
+        __m512 both[SIDE];
         for (int row = 0; row < SIDE; row++)
-            sum[row] = sim_add_product(sum[row], n->a[SIDE * h + row][k], b);
+            for (int i = 0; i < 2; i++)
+                memcpy((sim_line *)&both[row] + i, &sum[i][row], sizeof sum[i][row]);
+        for (int k = 0; k < p->depth; k++) {
+            const __m512 b = _mm512_loadu_ps(&n->b[k][tile]);
+            for (int row = 0; row < SIDE; row++)
+                both[row] = _mm512_fmadd_ps(_mm512_set1_ps(a[row][k]), b, both[row]);
+        }
+        for (int row = 0; row < SIDE; row++)
+            for (int i = 0; i < 2; i++)
+                memcpy(&sum[i][row], (sim_line *)&both[row] + i, sizeof sum[i][row]);
+        return;
     }
-    sim_put_lines(sum, even, odd);
+#endif
+    for (int i = 0; i < tiles; i++)
+        for (int k = 0; k < p->depth; k++)
+            for (int row = 0; row < SIDE; row++)
+                sum[i][row] = sim_add_product(sum[i][row], a[row][k], n->b[k][tile + i]);
+}
+
+static void multiply(const sim_warp *w, const product *p, const numbers *n, int tile, int tiles, int h)
+{
+    sim_line sum[2][SIDE] = {{{0}}};
+    for (int i = 0; p->add && i < tiles; i++)
+        sim_take_lines(sums_at(w, p, tile + i, h, 0), sums_at(w, p, tile + i, h, 1), sum[i]);
+    add_tiles(p, n, tile, tiles, h, sum);
+    for (int i = 0; i < tiles; i++)
+        sim_put_lines(sum[i], sums_at(w, p, tile + i, h, 0), sums_at(w, p, tile + i, h, 1));
 }
 
 static void mma_async(const sim_op *op, sim_warp *w)
@@ -314,9 +341,12 @@ static void mma_async(const sim_op *op, sim_warp *w)
         take_b(w, &p, &n);
     for (unsigned part = 0; part < 4; part++)
         take_a_part(w, &p, part / 2, part % 2, &n);
-    for (int tile = 0; tile < p.tiles; tile++)
-        for (int h = 0; h < 2; h++)
-            multiply(w, &p, &n, tile, h);
+    for (int h = 0; h < 2; h++) {
+        for (int tile = 0; tile + 1 < p.tiles; tile += 2)
+            multiply(w, &p, &n, tile, 2, h);
+        if (p.tiles % 2 != 0)
+            multiply(w, &p, &n, p.tiles - 1, 1, h);
+    }
 }
 
 /* ---- broken rules (hazards.c) ---- */

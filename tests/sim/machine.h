@@ -33,7 +33,9 @@ enum { SIM_LANES = 32, SIM_STACK_MAX = 160, SIM_MESSAGE_BYTES = 1024, SIM_BARRIE
 
 /* Counters of one instruction of the program, summed over all warps. */
 typedef struct sim_count {
-    uint64_t executed;                     /* by warps */
+    /* Executed by warps. A block counts where they begin to execute instructions in a row (`begun`, less those where
+     * they end), and in `executed` how many were skipped, as a negative number. */
+    uint64_t executed, begun;
     uint64_t wavefronts, wavefronts_ideal; /* of shared memory */
     uint64_t sectors, sectors_ideal;       /* of global memory, 32 bytes each */
 } sim_count;
@@ -159,7 +161,7 @@ typedef struct sim_block {
     uint32_t mbarriers_begin, mbarriers_end; /* range of all mbarriers in the shared space */
     unsigned free_registers;                 /* released by warps; unit: one for each of 32 threads */
     uint8_t *local;                          /* [warp][local_bytes / 4][lane], words of 4 bytes */
-    sim_count *counts;                       /* of this host thread */
+    sim_count *counts;                       /* [op_count + 1], of this host thread */
 } sim_block;
 
 static inline unsigned sim_mbarrier_number(const sim_block *block, const sim_mbarrier *mbarrier)

@@ -286,6 +286,8 @@ bool sim_memory_note_lanes(sim_memory *memory, sim_allocation *a, uint32_t lanes
     const uint64_t mine = pack(who);
     if (!has_marks(memory, a))
         return true;
+    for (unsigned lane = 0; lane < 32; lane++) /* all at once: few are in the cache */
+        __builtin_prefetch(&a->marks[2 * first[lane]], 1);
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const unsigned lane = (unsigned)__builtin_ctz(left);
         uint64_t mark;

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* AHEAD: chunks that are fetched early, four rows of 128 bytes. */
+enum { AHEAD = 32 };
 enum { WORD_BYTES = 4, CHUNK_BYTES = 16, CHUNK_WORDS = 4, WORD_MASK = 15, WARP = 32 };
 
 size_t sim_shadow_chunks(size_t shared_bytes)
@@ -172,6 +174,32 @@ static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word, 
     return is_asynchronous(access) && !is_fenced(known_by(shadow, access), word) ? SIM_UNFENCED : SIM_NO_CONFLICT;
 }
 
+/* Returns the epoch before which reads by these warps are ordered before the current access. */
+static uint32_t readers_ordered(const sim_shadow *shadow, const uint32_t readers[SIM_READERS], const sim_access *access)
+{
+    const uint32_t *ordered = known_by(shadow, access)->ordered;
+    uint32_t before = UINT32_MAX;
+    for (unsigned by = 0; by < SIM_READERS; by++)
+        for (uint32_t left = readers[by]; left != 0; left &= left - 1) {
+            const uint32_t epoch = ordered[by * SIM_SHADOW_WARPS + (unsigned)__builtin_ctz(left)];
+            before = epoch < before ? epoch : before;
+        }
+    return before;
+}
+
+/* Are all readers ordered before the current access? Words next to each other have the same readers, as a rule. */
+static inline bool has_ordered_readers(const sim_shadow *shadow, const sim_word *word, const sim_access *access)
+{
+    sim_found *found = access->found;
+    if (found == NULL)
+        return false;
+    if (memcmp(found->readers, word->readers, sizeof found->readers) != 0) {
+        memcpy(found->readers, word->readers, sizeof found->readers);
+        found->before = readers_ordered(shadow, found->readers, access);
+    }
+    return word->read_epoch < found->before && word->other_epoch < found->before;
+}
+
 /* Checks a write against earlier reads of its bytes. */
 static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const sim_access *access, sim_party *ret_other)
 {
@@ -224,7 +252,7 @@ static inline void note_other_read(const sim_shadow *shadow, sim_word *word, con
 {
     word->readers[access->by] |= 1u << access->thread / WARP;
     word->read_op = access->op;
-    *epoch = shadow->epoch;
+    word->other_epoch = *epoch = shadow->epoch;
 }
 
 static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
@@ -261,18 +289,24 @@ static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_acces
     word->read_op = access->op;
 }
 
-static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
+static inline uint16_t writer_of(const sim_access *access)
 {
-    const unsigned thread = access->thread, warp = thread / WARP;
     const unsigned loaded = SIM_LOADED | (access->copied ? SIM_COPIED : 0u) | access->mbarrier;
-    const uint16_t writer = (uint16_t)(access->loads ? loaded : thread);
+    return (uint16_t)(access->loads ? loaded : access->thread);
+}
+
+/* Notes a write of some bytes. A write of all bytes leaves the same, whatever was before. */
+static inline __attribute__((always_inline)) void note_write(sim_shadow *shadow, sim_word *word,
+                                                             const sim_access *access, unsigned mask)
+{
+    const uint16_t writer = writer_of(access);
     const uint32_t epoch = access->loads ? access->began : shadow->epoch;
-    const bool first = word->write_epoch < shadow->first_epoch;
-    const bool same =
-        word->writer == writer &&
-        (access->loads ? word->write_epoch == epoch : word->write_epoch >= known_by(shadow, access)->ordered[warp]);
+    const bool first = mask == WORD_MASK || word->write_epoch < shadow->first_epoch;
+    const bool same = word->writer == writer &&
+                      (access->loads ? word->write_epoch == epoch
+                                     : word->write_epoch >= known_by(shadow, access)->ordered[access->thread / WARP]);
     word->written = (uint8_t)(first ? mask : word->written | mask);
-    word->last_bytes = (uint8_t)(same ? word->last_bytes | mask : mask);
+    word->last_bytes = (uint8_t)(mask != WORD_MASK && same ? word->last_bytes | mask : mask);
     word->writer = writer;
     word->write_epoch = epoch;
     word->write_sync = access->sync;
@@ -282,6 +316,16 @@ static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *acc
         memset(word->readers, 0, sizeof word->readers);
         word->read_bytes = 0;
     }
+}
+
+_Static_assert(offsetof(sim_word, read_epoch) == 12 + sizeof((sim_word *)0)->readers, "these bytes are compared");
+
+/* Can the word be written because another one could? */
+static inline bool is_as_free(const sim_word *word, const sim_found *found)
+{
+    const sim_word *free = &found->free;
+    return found->has_free && memcmp(word, free, offsetof(sim_word, read_epoch)) == 0 &&
+           word->read_epoch <= free->read_epoch && word->other_epoch <= free->other_epoch;
 }
 
 /* ---- ranges ---- */
@@ -348,8 +392,8 @@ static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *acc
     return conflict;
 }
 
-static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
-                                     sim_party *ret_other)
+static inline __attribute__((always_inline)) sim_conflict
+read_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask, sim_party *ret_other)
 {
     if (word->write_epoch < shadow->first_epoch || (mask & ~(unsigned)word->written) != 0)
         return SIM_UNWRITTEN;
@@ -361,14 +405,24 @@ static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const s
     return conflict;
 }
 
-static inline sim_conflict write_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
-                                      sim_party *ret_other)
+static inline __attribute__((always_inline)) sim_conflict
+write_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask, sim_party *ret_other)
 {
+    sim_found *found = mask == WORD_MASK ? access->found : NULL;
     sim_conflict conflict = SIM_NO_CONFLICT;
-    if (!is_settled(shadow, word, access))
-        conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
-    if (conflict == SIM_NO_CONFLICT && (word->read_bytes & mask) != 0 && !has_old_readers(shadow, word))
-        conflict = meets_read(shadow, word, access, ret_other);
+    if (found == NULL || !is_as_free(word, found)) {
+        const bool settled = is_settled(shadow, word, access);
+        const bool unread = (word->read_bytes & mask) == 0 || has_old_readers(shadow, word) ||
+                            has_ordered_readers(shadow, word, access);
+        if (!settled)
+            conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
+        if (conflict == SIM_NO_CONFLICT && !unread)
+            conflict = meets_read(shadow, word, access, ret_other);
+        if (found != NULL && settled && unread) {
+            found->has_free = true;
+            found->free = *word;
+        }
+    }
     if (conflict == SIM_NO_CONFLICT)
         note_write(shadow, word, access, mask);
     return conflict;
@@ -408,6 +462,8 @@ static sim_conflict read_chunks(sim_shadow *shadow, const sim_access *access, ui
     uint32_t *epoch = read_epoch(shadow, word, access->by, access->thread / WARP);
     for (const uint32_t end = at + bytes; at < end; at += CHUNK_BYTES, word++, epoch += shadow->warp_count) {
         const bool whole = !word->divided && word->written == WORD_MASK;
+        __builtin_prefetch(word + AHEAD, 1);
+        __builtin_prefetch(epoch + AHEAD * shadow->warp_count, 1);
         if (whole && allowed != NULL && is_as_settled(shadow, word, allowed)) {
             word->read_bytes = WORD_MASK;
             note_other_read(shadow, word, access, epoch);
@@ -430,23 +486,6 @@ sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint3
     return visit_range(shadow, access, at, bytes, false, read_word, ret_other);
 }
 
-sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes, const uint32_t at[],
-                                   int *ret_lane, sim_party *ret_other)
-{
-    const unsigned first = access->thread / WARP * WARP;
-    for (uint32_t left = lanes; left != 0; left &= left - 1) {
-        const int lane = __builtin_ctz(left);
-        sim_word *whole = &shadow->words[at[lane] / CHUNK_BYTES];
-        access->thread = first + (unsigned)lane;
-        const sim_conflict conflict = whole->divided ? sim_shadow_read(shadow, access, at[lane], CHUNK_BYTES, ret_other)
-                                                     : read_word(shadow, whole, access, WORD_MASK, ret_other);
-        *ret_lane = lane;
-        if (conflict != SIM_NO_CONFLICT)
-            return conflict;
-    }
-    return SIM_NO_CONFLICT;
-}
-
 sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
                               sim_party *ret_other)
 {
@@ -463,4 +502,74 @@ void sim_shadow_land(sim_shadow *shadow, const sim_access *access, uint32_t at, 
 {
     sim_party none;
     (void)visit_range(shadow, access, at, bytes, true, land_word, &none);
+}
+
+/* ---- words of each lane ---- */
+
+static inline sim_conflict visit_lane(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                      bool writes, visit visit_word, sim_party *ret_other)
+{
+    const size_t chunk = at / CHUNK_BYTES, last = (at + bytes) / WORD_BYTES;
+    sim_word *whole = &shadow->words[chunk];
+    sim_conflict conflict = SIM_NO_CONFLICT;
+    if (bytes == CHUNK_BYTES)
+        return whole->divided ? visit_range(shadow, access, at, bytes, writes, visit_word, ret_other)
+                              : visit_word(shadow, whole, access, WORD_MASK, ret_other);
+    if (!whole->divided)
+        divide(shadow, chunk);
+    for (size_t i = at / WORD_BYTES; i < last && conflict == SIM_NO_CONFLICT; i++)
+        conflict = visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS), access, WORD_MASK, ret_other);
+    return conflict;
+}
+
+static inline sim_conflict visit_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, unsigned bytes,
+                                       bool writes, visit visit_word, int *ret_lane, sim_party *ret_other)
+{
+    const unsigned first = access->thread / WARP * WARP;
+    for (int lane = 0; lane < WARP; lane++) { /* all at once: many are not in the cache */
+        const size_t word = lanes->at[lane] / WORD_BYTES;
+        __builtin_prefetch(&shadow->words[word / CHUNK_WORDS], 1);
+        if (bytes < CHUNK_BYTES)
+            __builtin_prefetch(part_of(shadow, word / CHUNK_WORDS, word % CHUNK_WORDS), 1);
+    }
+    for (uint32_t left = lanes->mask; left != 0; left &= left - 1) {
+        const int lane = __builtin_ctz(left);
+        access->thread = first + (unsigned)lane;
+        const sim_conflict conflict = visit_lane(shadow, access, lanes->at[lane], bytes, writes, visit_word, ret_other);
+        *ret_lane = lane;
+        if (conflict != SIM_NO_CONFLICT)
+            return conflict;
+    }
+    return SIM_NO_CONFLICT;
+}
+
+sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                   sim_party *ret_other)
+{
+    if (lanes->bytes == CHUNK_BYTES)
+        return visit_lanes(shadow, access, lanes, CHUNK_BYTES, false, read_word, ret_lane, ret_other);
+    return visit_lanes(shadow, access, lanes, lanes->bytes, false, read_word, ret_lane, ret_other);
+}
+
+sim_conflict sim_shadow_write_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                    sim_party *ret_other)
+{
+    if (lanes->bytes == CHUNK_BYTES)
+        return visit_lanes(shadow, access, lanes, CHUNK_BYTES, true, write_word, ret_lane, ret_other);
+    return visit_lanes(shadow, access, lanes, lanes->bytes, true, write_word, ret_lane, ret_other);
+}
+
+sim_conflict sim_shadow_start_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                    sim_party *ret_other)
+{
+    if (lanes->bytes == CHUNK_BYTES)
+        return visit_lanes(shadow, access, lanes, CHUNK_BYTES, true, start_word, ret_lane, ret_other);
+    return visit_lanes(shadow, access, lanes, lanes->bytes, true, start_word, ret_lane, ret_other);
+}
+
+void sim_shadow_land_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes)
+{
+    sim_party none;
+    int lane;
+    (void)visit_lanes(shadow, access, lanes, lanes->bytes, true, land_word, &lane, &none);
 }

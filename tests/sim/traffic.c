@@ -86,8 +86,23 @@ static int sorted_addresses(uint32_t mask, const uint64_t address[SIM_LANES], ui
     return count;
 }
 
+/* Do all lanes access bytes next to each other, in their order? */
+static bool is_row(uint32_t mask, const uint64_t address[SIM_LANES], unsigned bytes)
+{
+    uint64_t differs = 0;
+    for (int l = 0; l < SIM_LANES; l++)
+        differs |= (address[l] - address[0]) ^ (uint64_t)bytes * (unsigned)l;
+    return differs == 0 && mask == SIM_ALL_LANES;
+}
+
 void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES], unsigned bytes)
 {
+    if (is_row(mask, address, bytes)) {
+        const uint64_t all = (uint64_t)bytes * SIM_LANES;
+        count->sectors += (address[0] + all - 1) / SECTOR_BYTES - address[0] / SECTOR_BYTES + 1;
+        count->sectors_ideal += all / SECTOR_BYTES;
+        return;
+    }
     uint64_t sorted[SIM_LANES];
     const int lanes = sorted_addresses(mask, address, sorted);
     uint64_t sectors = 0, next_sector = 0, different = 0, next_byte = 0;
