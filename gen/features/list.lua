@@ -194,12 +194,13 @@ local function asked_of(v)
    return setmetatable(has, {__index = unknown}), number
 end
 
--- Returns the constants of the features that are on or off, as a list of {name, on, says}: kSoftcap, kCacheRows, ...
-local function switches_of(has)
+-- Returns the constants that are true or false, as a list of {name, on, says}: kSoftcap, kCacheRows, ...
+local function switches_of(v, has)
    local list = {}
    for i, axis in ipairs(switched) do
       list[i] = {name = axis.constant, on = has[axis.name], says = axis.says}
    end
+   list[#list + 1] = {name = "kInterleaved", on = v.rotary == "interleaved", says = "rotary rotates neighbouring columns"}
    return list
 end
 
@@ -212,8 +213,8 @@ function M.names(v, op)
    local bias_type, has_gradient = bias.type_of(v)
    local has, number = asked_of(v)
    return {
-      has = has, switches = switches_of(has), window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
-      interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
+      has = has, switches = switches_of(v, has), window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
+      rotary_columns = has.rotary and v.rotary_dim or 0,
       dbias = has_gradient, kv_type = kv8.type_of(v),
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,

@@ -153,7 +153,7 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua).
+// Each feature that is on or off, and how (gen/features/list.lua).
 constexpr bool kSoftcap = false;  // scores are capped by a tanh
 constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
 constexpr bool kSinks = false;  // the softmax has one more column, without a value
@@ -165,10 +165,10 @@ constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
 constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
 constexpr bool kAppend = false;  // new keys are written into K and V first
 constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
+constexpr bool kInterleaved = false;  // rotary rotates neighbouring columns
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = kKv8 && FA2_KV_PARAMS % 2 == 0;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
