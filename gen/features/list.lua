@@ -200,7 +200,9 @@ local function switches_of(v, has)
    for i, axis in ipairs(switched) do
       list[i] = {name = axis.constant, on = has[axis.name], says = axis.says}
    end
-   list[#list + 1] = {name = "kInterleaved", on = v.rotary == "interleaved", says = "rotary rotates neighbouring columns"}
+   list[#list + 1] = {
+      name = "kInterleaved", on = v.rotary == "interleaved", says = "rotary rotates pairs of neighbouring columns",
+   }
    return list
 end
 
@@ -213,8 +215,8 @@ function M.names(v, op)
    local bias_type, has_gradient = bias.type_of(v)
    local has, number = asked_of(v)
    return {
-      has = has, switches = switches_of(v, has), window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
-      rotary_columns = has.rotary and v.rotary_dim or 0,
+      has = has, switches = switches_of(v, has), rotary_columns = has.rotary and v.rotary_dim or 0,
+      window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
       dbias = has_gradient, kv_type = kv8.type_of(v),
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,
