@@ -178,7 +178,7 @@ constexpr bool kAppend = false;  // new keys are written into K and V first
 #line 34 "templates/features/config.cu.in"
 constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
 #line 34 "templates/features/config.cu.in"
-constexpr bool kInterleaved = false;  // rotary rotates neighbouring columns
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 #line 36 "templates/features/config.cu.in"
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
