@@ -28,6 +28,7 @@ typedef struct fa2i_remade {
     bool done;       /* the file was made anew */
     size_t refused;  /* rows that no table accepted */
     char cause[200]; /* the damage of the file */
+    bool hopeless;   /* too little of the file can be read */
 } fa2i_remade;
 
 struct fa2i_cache {
@@ -227,9 +228,10 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script);
 /* FA2_E_DATABASE when this SQLite was built without its JSON functions. */
 fa2_status fa2i_sql_need_json(fa2i_cache *cache);
 
-/* Read columns of the current row. Text is cut to fit; NULL is "". A NULL error is INFINITY. The last one returns false
- * if the value is no outcome. */
+/* Read columns of the current row. Text is cut to fit; NULL is "". column_line makes it one line. A NULL error is
+ * INFINITY. The last one returns false if the value is no outcome. */
 void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes);
+void fa2i_sql_column_line(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes);
 double fa2i_sql_column_error(sqlite3_stmt *stmt, int column);
 bool fa2i_sql_column_outcome(sqlite3_stmt *stmt, int column, fa2i_outcome *ret_outcome);
 

@@ -73,7 +73,8 @@ find_path(FA2_CUDA_H cuda.h
 find_path(FA2_NVRTC_H nvrtc.h HINTS ${FA2_CUDA_INCLUDE_DIR} ${FA2_CUDA_H} PATHS ${from_python})
 if(NOT FA2_CUDA_H OR NOT FA2_NVRTC_H)
   message(FATAL_ERROR "fa2 needs CUDA's headers cuda.h and nvrtc.h, version 12 or newer. Install the CUDA toolkit, or "
-    "NVIDIA's Python packages, as tuner/quickstart.sh does; -DFA2_CUDA_INCLUDE_DIR=FOLDER names another place")
+    "NVIDIA's Python packages nvidia-cuda-nvrtc and nvidia-cuda-runtime into .venv, as tuner/quickstart.sh does; "
+    "-DFA2_CUDA_INCLUDE_DIR=FOLDER names another place")
 endif()
 if(NOT FA2_NVRTC_DIR AND FA2_NVRTC_H IN_LIST from_python)
   get_filename_component(FA2_NVRTC_DIR ${FA2_NVRTC_H}/../lib ABSOLUTE)

@@ -216,7 +216,7 @@ run 3 --device 0 --preset quick
 run 3 tune --device all --preset quick
 has err "/nonexistent/libcuda.so.1"
 run 3 explain --shape Hq=8,Sq=512,D=64 --device 0
-has err "--arch sm_86 would need no GPU; --device 0: no CUDA driver library found"
+has err "--device 0 (--arch with the SM of your card needs no GPU): no CUDA driver library found"
 for command in list report check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     # shellcheck disable=SC2086 # a command and its arguments
     # As with any other file that was named and is not there.
@@ -248,7 +248,7 @@ printf '{"fa2_export":2,"schema":2}\n%s,%s}\n' '{"type":"problem","id":1,"op":"f
 printf '{"type":"end","rows":1,"sha256":"%s"}\n' "$(sha256sum <old.jsonl | cut -d" " -f1)" >>old.jsonl
 run 0 import old.jsonl
 has out "imported 1 new row into"
-has out "of the 1 row of the file, 0 were here already and 0 verifications are not taken"
+has out "of the 1 row of the file, 0 were here already"
 run 0 export -
 has err "exported 1 row of"
 cp out small.jsonl
@@ -395,6 +395,13 @@ if command -v sqlite3 >/dev/null; then
     done
     run 0 gc
     run 0 check
+    head -c 8192 /dev/zero | tr '\0' 'x' >junk.db # nothing of it can be read
+    run 1 list --db junk.db
+    has err "fa2-tune gc --db"
+    run 1 gc --db junk.db
+    has err "junk.db: file is not a database: too little of it can be read to make it anew; move the file away"
+    lacks err "fa2-tune gc"
+    rm junk.db
 else
     echo "skipped, there is no sqlite3: damaged databases" >&2
 fi

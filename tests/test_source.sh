@@ -92,7 +92,7 @@ has err "source needs --device N or --arch sm_86 to choose a kernel for a proble
 run 2 source --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86
 has err "source takes one of --device N and --arch sm_86"
 run 3 source --shape Hq=8,Sq=512,D=64 --device 0
-has err "--arch sm_86 would need no GPU; --device 0: no CUDA driver library found"
+has err "--device 0 (--arch with the SM of your card needs no GPU): no CUDA driver library found"
 run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_86 --json
 chosen=$(sed -n 's/.*"rule":"default".*"variant":"\([^"]*\)","threads".*/\1/p' out)
 run 0 source "$chosen"

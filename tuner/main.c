@@ -92,7 +92,7 @@ static const fa2i_command commands[] = {
      "  --precisions      also time each forward shape with fp16 sums, 8-bit scores and 8-bit caches, and print a\n"
      "                    table of times and errors, for numbers that are easy and hard to round\n"
      "  --cold            one launch per run, after a flush of the L2 cache\n"
-     "  --against FILE    compare with the times in FILE, which bench --format json wrote on such a card\n"
+     "  --against FILE    compare with the times in FILE, which bench --json wrote on such a card\n"
      "  --fail-above P%   exit status 1 when a shape takes P per cent longer than in FILE, as 5%\n" DB_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
@@ -118,7 +118,9 @@ static const fa2i_command commands[] = {
      "which kernel the runtime would use, and why",
      "Shows the kernel, the rule that chose it, the cost model's estimates of the candidates, and the\n"
      "rejected ones. Compiles nothing; --arch needs no GPU. If the call would fail, says so, with exit\n"
-     "status 1. With several SMs, the status is 1 if the call fails on all.\n\n"
+     "status 1. With several SMs, the status is 1 if the call fails on all. An estimate rests on times of\n"
+     "this very problem (measured), of near ones on this card (nearby), of other cards (elsewhere), or on\n"
+     "the cost model, perhaps corrected by times of other kinds of problems.\n\n"
      "  --device N        decide for this device\n"
      "  --arch LIST       decide for the cards that stand for these SMs: sm_86; sm_80,sm_90; native: the\n"
      "                    SMs of the devices here; all: every SM that this NVRTC compiles for\n"
@@ -149,7 +151,7 @@ static const fa2i_command commands[] = {
      "  --markdown FILE   write a shorter text\n"
      "  --against OTHER   compare with another database: another card, another "
      "version\n"
-     "  --bench FILE      a file of bench --format json or field-report about the card: adds its\n"
+     "  --bench FILE      a file of bench --json or field-report about the card: adds its\n"
      "                    measured ceilings, and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--with-code] [--db FILE]", "write measurements and winners, without code",
      "Writes the database as JSON lines; \"-\" is standard output. Without --with-code there is\n"

@@ -15,7 +15,7 @@ static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
     char problem[200];
     fa2_status st = fa2i_sql_row(cache, "PRAGMA integrity_check(1)", NULL, 0, &stmt);
     if (st == FA2_OK) {
-        fa2i_sql_column_text(stmt, 0, problem, sizeof problem);
+        fa2i_sql_column_line(stmt, 0, problem, sizeof problem);
         health->intact = strcmp(problem, "ok") == 0;
         if (!health->intact)
             snprintf(health->first_problem, sizeof health->first_problem,

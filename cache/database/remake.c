@@ -139,7 +139,7 @@ static fa2_status look(fa2i_cache *cache, fa2i_cache *reference, finding *f)
     if (!has && id == FA2I_APPLICATION_ID)
         FA2_TRY(has_strange_name(cache, reference, &strange));
     FA2_TRY(fa2i_sql_row(cache, "PRAGMA integrity_check(1)", NULL, 0, &stmt));
-    fa2i_sql_column_text(stmt, 0, f->cause, sizeof f->cause);
+    fa2i_sql_column_line(stmt, 0, f->cause, sizeof f->cause);
     f->intact = strcmp(f->cause, "ok") == 0;
     if (other_version && !(wrong_version && has))
         f->cause[0] = '\0'; /* the tables are of a version that this fa2 does not know */
@@ -190,6 +190,7 @@ static fa2_status open_source(const fa2i_cache *cache, unsigned char *data, size
     if (st != FA2_OK)
         return st;
     sqlite3_db_config(source->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
+    source->remade.hopeless = true;
     st = fa2i_sql_script(source, "PRAGMA cell_size_check = OFF; PRAGMA writable_schema = ON");
     if (st == FA2_OK)
         *ret_source = source;
@@ -538,6 +539,7 @@ static fa2_status remake(fa2i_cache *cache, fa2i_cache *fresh, const char *resol
     snprintf(cache->remade.cause, sizeof cache->remade.cause, "%s", f->cause);
 done:
     fa2i_cache_close(source);
+    cache->remade.hopeless = st == FA2_E_NOT_FOUND;
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 

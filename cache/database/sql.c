@@ -17,7 +17,10 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+static const char hopeless[] =
+    ": too little of it can be read to make it anew; move the file away, or name another database";
 static const char moved[] = ": was deleted or replaced while it was open; run this again";
 
 /* Returns advice for a result code. An extended code stands before its primary code. */
@@ -51,8 +54,11 @@ static const char *advice(int code)
 
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code)
 {
-    fa2_status st = (code & 0xff) == SQLITE_NOMEM ? FA2_E_MEMORY : FA2_E_DATABASE;
-    return fa2i_fail(st, "%s: %s%s", cache->path, sqlite3_errmsg(cache->db), advice(code));
+    const int primary = code & 0xff;
+    const fa2_status st = primary == SQLITE_NOMEM ? FA2_E_MEMORY : FA2_E_DATABASE;
+    const bool damaged = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
+    return fa2i_fail(st, "%s: %s%s", cache->path, sqlite3_errmsg(cache->db),
+                     damaged && cache->remade.hopeless ? hopeless : advice(code));
 }
 
 static int bind(sqlite3_stmt *stmt, int index, const fa2i_sql_value *value)
@@ -262,6 +268,13 @@ void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);
     snprintf(out, out_bytes, "%s", text != NULL ? text : "");
+}
+
+void fa2i_sql_column_line(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes)
+{
+    fa2i_sql_column_text(stmt, column, out, out_bytes);
+    for (char *at = out; (at = strchr(at, '\n')) != NULL;)
+        *at = ' ';
 }
 
 double fa2i_sql_column_error(sqlite3_stmt *stmt, int column)

@@ -51,7 +51,7 @@ fa2_status fa2i_members_set(fa2i_members *members, const char *line)
     if (st != FA2_OK)
         return st;
     if (!object)
-        return fa2i_fail(FA2_E_INVALID, "this is not a JSON object");
+        return fa2i_fail(FA2_E_INVALID, "this is not a JSON object, or was cut");
     if (has_escaped_nul(line))
         return fa2i_fail(FA2_E_INVALID, "the line has a NUL byte (\\u0000)");
     members->line = line;

@@ -40,6 +40,24 @@ fa2_status fa2i_against_check(const fa2i_against *against, bool cold)
                      against->path, then, now, cold ? "leave out" : "add");
 }
 
+static fa2_status no_time(const fa2i_against *against, const fa2i_card *card)
+{
+    return fa2i_fail(FA2_E_INVALID, "%s: has no time of these problems on %s with %d SMs", against->path, card->name,
+                     card->sm_count);
+}
+
+fa2_status fa2i_against_meets(const fa2i_against *against, const fa2i_card *card, const fa2_problem *problems,
+                              size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char shape[FA2I_PROBLEM_CHARS];
+        fa2i_problem_format(&problems[i], shape, sizeof shape);
+        if (find_earlier(&against->earlier, card, shape) > 0)
+            return FA2_OK;
+    }
+    return no_time(against, card);
+}
+
 static void add_row(fa2i_table *table, const char *shape, double now, double then, bool slower)
 {
     char texts[3][32];
@@ -70,8 +88,7 @@ fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card
         *ret_slower += slower;
     }
     if (fa2i_table_rows(&table) == 0) {
-        st = fa2i_fail(FA2_E_INVALID, "%s: has no time of these problems on %s with %d SMs", against->path, card->name,
-                       card->sm_count);
+        st = no_time(against, card); /* those that it has failed now */
     } else {
         fa2i_shown_print(out, "\nagainst %s\n", against->path);
         st = fa2i_table_print(&table, out);

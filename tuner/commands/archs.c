@@ -99,8 +99,9 @@ fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *option
     if (options->device < 0)
         return fa2i_generator_card(generator, options->archs[n], ret_card);
     const fa2_status st = fa2i_cuda_get(&cuda);
-    return st == FA2_OK ? fa2i_device_card(cuda, options->device, ret_card)
-                        : fa2i_fail_prefix(st, "--arch sm_86 would need no GPU; --device %d", options->device);
+    return st == FA2_OK
+               ? fa2i_device_card(cuda, options->device, ret_card)
+               : fa2i_fail_prefix(st, "--device %d (--arch with the SM of your card needs no GPU)", options->device);
 }
 
 fa2_status fa2i_archs_play(fa2i_generator *generator, const fa2i_options *options, fa2i_card *card)

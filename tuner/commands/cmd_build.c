@@ -189,7 +189,7 @@ static fa2_status print_tables(const session *s)
             st = print_winners(&s->results[i]);
     }
     if (winners > WINNERS_SHOWN)
-        fa2i_shown_print(stdout, "\n%zu winners in %s: fa2-tune list\n", winners, fa2i_cache_path(s->cache));
+        fa2i_shown_print(stdout, "\n%zu winners: fa2-tune list --db %s\n", winners, fa2i_cache_path(s->cache));
     return st;
 }
 

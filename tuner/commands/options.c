@@ -130,7 +130,7 @@ static fa2_status apply_fail_above(const char *value, fa2i_options *options)
 {
     char *end = NULL;
     const double percent = strtod(value, &end);
-    if (end == value || strcmp(end, "%") != 0 || !isfinite(percent) || percent <= 0)
+    if (end == value || (strcmp(end, "%") != 0 && *end != '\0') || !isfinite(percent) || percent <= 0)
         return invalid("--fail-above", value, "a percentage above 0, such as 5%");
     options->fail_above = percent / 100;
     return FA2_OK;
@@ -188,7 +188,7 @@ static const struct option {
     {"--markdown", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(markdown)},
     {"--against", FA2I_OPT_REPORT, "a database file", NULL, true, OPTION(against)},
     {"--bench", FA2I_OPT_REPORT, "a file of bench or field-report", NULL, true, OPTION(bench)},
-    {"--against", FA2I_OPT_BENCH, "a file of bench --format json", NULL, true, OPTION(against)},
+    {"--against", FA2I_OPT_BENCH, "a file of bench --json", NULL, true, OPTION(against)},
     {"--fail-above", FA2I_OPT_BENCH, "a percentage: 5%", apply_fail_above, true, 0},
     {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true, 0},
     {"--rest", FA2I_OPT_BENCH, "milliseconds", apply_rest, true, 0},

@@ -102,7 +102,7 @@ static fa2_status read_problems(const capture_file *file, const char *program, f
     const char *why =
         lines == 1 ? "opened fa2 and launched nothing" : "never used fa2, or one too old to report its calls";
     if (shapes->count == 0)
-        return fa2i_fail(FA2_E_NOT_FOUND, "%s %s; nothing to tune", program, why);
+        return fa2i_fail(FA2_E_NOT_FOUND, "%s %s; it has no problems", program, why);
     fa2i_shown_print(stderr, "fa2-tune: %s %s; what was named beside it counts\n", program, why);
     return FA2_OK;
 }

@@ -98,7 +98,7 @@ static fa2_status check_json(fa2i_cache *cache, const char *path, const char *js
     if (st != FA2_OK || valid)
         return st;
     return fa2i_fail(FA2_E_INVALID,
-                     "%s: is not JSON, or was cut; it must be what bench --format json or "
+                     "%s: is not JSON, or was cut; it must be what bench --json or "
                      "field-report writes: make it anew",
                      path);
 }
@@ -120,7 +120,7 @@ fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered)
         st = fa2i_gather_json(cache, bench_naive, json, &gathered->naive);
     if (st == FA2_E_DATABASE || (st == FA2_OK && fa2i_rows_count(&gathered->ceilings) == 0))
         st = fa2i_fail(FA2_E_INVALID,
-                       "%s: has no ceilings of a card: it is not what bench --format json or "
+                       "%s: has no ceilings of a card: it is not what bench --json or "
                        "field-report writes",
                        path);
 done:
@@ -140,7 +140,7 @@ fa2_status fa2i_benchmark_file_times(const char *path, fa2i_rows *rows)
     FA2_TRY(check_json(cache, path, text));
     st = fa2i_gather_json(cache, bench_times, text, rows);
     if (st == FA2_E_DATABASE || (st == FA2_OK && fa2i_rows_count(rows) == 0))
-        st = fa2i_fail(FA2_E_INVALID, "%s: has no times of problems: it is not what bench --format json writes", path);
+        st = fa2i_fail(FA2_E_INVALID, "%s: has no times of problems: it is not what bench --json writes", path);
 done:
     fa2i_cache_close(cache);
     fa2i_free(text);
