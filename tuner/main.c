@@ -93,7 +93,7 @@ static const fa2i_command commands[] = {
      "                    table of times and errors, for numbers that are easy and hard to round\n"
      "  --cold            one launch per run, after a flush of the L2 cache\n"
      "  --against FILE    compare with the times in FILE, which bench --json wrote on such a card\n"
-     "  --fail-above P%   exit status 1 when a shape takes P per cent longer than in FILE, as 5%\n" DB_HELP
+     "  --fail-above P    exit status 1 when a shape takes P per cent longer than in FILE: 5 or 5%\n" DB_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
