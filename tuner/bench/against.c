@@ -88,7 +88,7 @@ fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card
         *ret_slower += slower;
     }
     if (fa2i_table_rows(&table) == 0) {
-        st = no_time(against, card); /* those that it has failed now */
+        st = no_time(against, card); /* those that it has were not timed now */
     } else {
         fa2i_shown_print(out, "\nagainst %s\n", against->path);
         st = fa2i_table_print(&table, out);

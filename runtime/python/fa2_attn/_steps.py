@@ -143,7 +143,7 @@ class _Begun:
 
 
 class _Gradients:
-    """dQ in float32 and dSinks, to which calls add. dK and dV are given to each call."""
+    """dQ in float32 and dSinks, to which all calls add, and dK and dV of the keys of some calls."""
 
     def __init__(self, d_out: Tensor, q: Tensor, out: Tensor, lse: Tensor, call: Call) -> None:
         self._d_out, self._q, self._out, self._call = d_out, q, out, call
@@ -151,7 +151,7 @@ class _Gradients:
         self._dq = _Begun(torch.empty_like(q, dtype=torch.float32), call.dim)
         self.d_sinks: Optional[Tensor] = None
 
-    def add(self, k: Tensor, v: Tensor, into: Tuple[_Begun, _Begun], meeting: Meeting) -> None:
+    def _add(self, k: Tensor, v: Tensor, into: Tuple[_Begun, _Begun], meeting: Meeting) -> None:
         """into: dK and dV. Rows that no call has written are written, others are added to."""
         call, dim = self._call, self._call.dim
         sinks = call.sinks if meeting.own else None
@@ -171,6 +171,16 @@ class _Gradients:
             put(gradient.whole, dim, which, part)
         if more:
             self.d_sinks = more[0] if self.d_sinks is None else self.d_sinks + more[0]
+
+    def of_keys(self, k: Tensor, v: Tensor, meetings: List[Meeting]) -> "_Pair":
+        """Returns dK and dV of some keys from these calls, in float32. Rows that no call has are 0."""
+        pair = _Pair.like(k, v, torch.float32)
+        rows = (_Begun(pair.k, self._call.dim), _Begun(pair.v, self._call.dim))
+        for meeting in meetings:
+            self._add(k, v, rows, meeting)
+        for gradient in rows:
+            gradient.begin()
+        return pair
 
     def dq(self) -> Tensor:
         self._dq.begin()
@@ -325,31 +335,18 @@ def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
         if step > 1:
             keys.next()
         keys.begin()
-        into, rows = _gradient_pair(k, v, call)
-        for meeting in ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks):
-            sums.add(*keys.here, rows, meeting)
-        for gradient in rows:
-            gradient.begin()
+        into = sums.of_keys(*keys.here, ring_meetings(q, k, call, ring.rank, ring.owner(step), ring.ranks))
         if travelling is not None:
             into.buffer.add_(travelling.wait()[0])
         name = f"gradients of keys in step {step} of {ring.ranks} of backward"
         travelling = ring.begin((into.buffer,), (torch.empty_like(into.buffer),), name)
-    own, rows = _gradient_pair(k, v, call)
-    for meeting in ring_meetings(q, k, call, ring.rank, ring.rank, ring.ranks):
-        sums.add(k, v, rows, meeting)
-    for gradient in rows:
-        gradient.begin()
+    own = sums.of_keys(k, v, ring_meetings(q, k, call, ring.rank, ring.rank, ring.ranks))
     whole = _Pair.like(k, v)
     if travelling is None:
         whole.buffer.copy_(own.buffer)
     else:
         torch.add(own.buffer, travelling.wait()[0], out=whole.buffer)  # in float32, rounded once
     return (sums.dq(), whole.k, whole.v, *(() if sums.d_sinks is None else (sums.d_sinks,)))
-
-
-def _gradient_pair(k: Tensor, v: Tensor, call: Call) -> Tuple[_Pair, Tuple[_Begun, _Begun]]:
-    pair = _Pair.like(k, v, torch.float32)
-    return pair, (_Begun(pair.k, call.dim), _Begun(pair.v, call.dim))
 
 
 # ---- all keys at once ----
@@ -394,11 +391,9 @@ def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor
                      call: Call) -> Tuple[Tensor, ...]:
     keys, values = _gathered(k, v, call)
     sums = _Gradients(d_out, q, out, lse, call)
-    into, rows = _gradient_pair(keys, values, call)
-    for meeting in gather_meetings(q, keys, call, dist.get_rank(call.group), dist.get_world_size(call.group)):
-        sums.add(keys, values, rows, meeting._replace(settings={**call.masks(), **meeting.settings}))
-    for gradient in rows:
-        gradient.begin()
+    into = sums.of_keys(keys, values, [
+        meeting._replace(settings={**call.masks(), **meeting.settings}) for meeting in
+        gather_meetings(q, keys, call, dist.get_rank(call.group), dist.get_world_size(call.group))])
     return (sums.dq(), *_summed(into.k, into.v, k, v, call), *(() if sums.d_sinks is None else (sums.d_sinks,)))
 
 
