@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _layouts, _native
-from ._shares import (Call, Meeting, Which, are_apart, gather_meetings, is_whole, order_of, packed_settings, put, ring_meetings,
-                      rows_of, take)
+from ._shares import (Call, Meeting, Which, are_apart, gather_meetings, is_whole, order_of, packed_settings, put,
+                      ring_meetings, rows_of, take)
 
 # ---- results of several calls ----
 
