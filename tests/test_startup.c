@@ -169,7 +169,7 @@ static void test_outside_changes(void)
     CHECK(prepare_anew(problem) < FEW_REQUESTS);
 
     snprintf(folder, sizeof folder, "%s/share", database.folder);
-    snprintf(file, sizeof file, "%s/times.db", folder);
+    snprintf(file, sizeof file, "%s/shipped.db", folder);
     CHECK_EQ(mkdir(folder, 0700), 0);
     setenv("FA2_SHARE", folder, 1);
     CHECK(prepare_anew(problem) < FEW_REQUESTS); /* that folder is empty, and nothing was shipped before */

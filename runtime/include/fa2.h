@@ -119,8 +119,10 @@
  * fa2_context_create fails with FA2_E_IO.
  *
  * FA2_SYSTEM_DB names databases below the user's, with ':' between them. A context only reads them, and takes from them
- * what its own database lacks: kernels with their code, winners, times. If the variable is not set, system.db in the
- * folder of files that come with fa2 is one. A file that cannot be used is logged. A context with database "" has none.
+ * what its own database lacks: kernels with their code, winners, times. If the variable is not set, they are the files
+ * *.db in the folder of files that come with fa2, in the order of their names. A file that cannot be used is logged. A
+ * context with database "" has none.
+ *
  * FA2_DUMP=DIR makes every context write into that folder what it compiles. NAME.cu is the source; NAME.cubin or
  * NAME.ptx is the code. NAME is the kernel's variant and SM. If the folder cannot be written, the log says so once, and
  * calls go on.

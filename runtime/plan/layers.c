@@ -1,6 +1,8 @@
 #include "runtime/plan/layers.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "cache/shipped/shipped.h"
@@ -40,7 +42,9 @@ static fa2_status add_file(const char *path, fa2i_log_fn log, void *log_user, fa
     if (is_open(layers, path))
         return FA2_OK;
     if (layers->count == FA2I_LAYERS_MAX)
-        st = fa2i_fail(FA2_E_INVALID, "%s: FA2_SYSTEM_DB names more than %d files", path, FA2I_LAYERS_MAX);
+        st = fa2i_fail(FA2_E_INVALID,
+                       "%s: is one more than the %d that are read; FA2_SYSTEM_DB names those that you want", path,
+                       FA2I_LAYERS_MAX);
     else
         st = fa2i_cache_open(path, FA2I_CACHE_READ, log, log_user, &cache);
     if (st == FA2_E_MEMORY)
@@ -54,46 +58,63 @@ static fa2_status add_file(const char *path, fa2i_log_fn log, void *log_user, fa
     return FA2_OK;
 }
 
-static fa2_status add_files(char *paths, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
+/* paths: with ':' between them. */
+static fa2_status add_named(const char *paths, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
 {
-    char *rest = NULL;
-    fa2_status st = FA2_OK;
-    fa2i_naming_set("FA2_SYSTEM_DB");
-    for (char *path = strtok_r(paths, ":", &rest); st == FA2_OK && path != NULL; path = strtok_r(NULL, ":", &rest))
+    char *rest = NULL, *copy = fa2i_strdup(paths);
+    fa2_status st = copy != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for paths of databases");
+    for (char *path = copy != NULL ? strtok_r(copy, ":", &rest) : NULL; st == FA2_OK && path != NULL;
+         path = strtok_r(NULL, ":", &rest))
         st = add_file(path, log, log_user, layers);
-    fa2i_naming_set(NULL);
+    fa2i_free(copy);
     return st;
 }
 
-/* *ret_paths: with ':' between them; NULL: there is none. The caller owns it. */
-static fa2_status find_paths(const char *share, char **ret_paths)
+static int is_database(const struct dirent *entry)
 {
-    const char *given = fa2i_environment_given("FA2_SYSTEM_DB");
-    struct stat info;
-    fa2i_text text = {0};
-    *ret_paths = NULL;
-    if (given != NULL)
-        fa2i_text_add(&text, "%s", given);
-    else if (share != NULL)
-        fa2i_text_add(&text, "%s/" FA2I_LAYERS_DEFAULT, share);
-    else
-        return FA2_OK;
-    fa2_status st = fa2i_text_take(&text, ret_paths);
-    if (st == FA2_OK && given == NULL && stat(*ret_paths, &info) != 0) {
-        fa2i_free(*ret_paths);
-        *ret_paths = NULL;
+    const char *end = strrchr(entry->d_name, '.');
+    return entry->d_name[0] != '.' && end != NULL && strcmp(end, ".db") == 0 &&
+           strcmp(entry->d_name, FA2I_SHARE_TIMES) != 0;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name); /* the same order in every locale */
+}
+
+/* A folder that cannot be read has no databases; share.c says so. */
+static fa2_status add_folder(const char *folder, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
+{
+    struct dirent **entries = NULL;
+    fa2_status st = FA2_OK;
+    const int count = scandir(folder, &entries, is_database, by_name);
+    for (int i = 0; i < count; i++) {
+        fa2i_text text = {0};
+        char *path = NULL;
+        fa2i_text_add(&text, "%s/%s", folder, entries[i]->d_name);
+        if (st == FA2_OK)
+            st = fa2i_text_take(&text, &path);
+        if (st == FA2_OK)
+            st = add_file(path, log, log_user, layers);
+        fa2i_text_done(&text);
+        fa2i_free(path);
+        free(entries[i]);
     }
+    free(entries);
     return st;
 }
 
 fa2_status fa2i_layers_open(const char *share, fa2i_log_fn log, void *log_user, fa2i_layers *ret_layers)
 {
     fa2i_layers layers = {.count = 0};
-    char *paths = NULL;
-    fa2_status st = find_paths(share, &paths);
-    if (st == FA2_OK && paths != NULL)
-        st = add_files(paths, log, log_user, &layers);
-    fa2i_free(paths);
+    fa2_status st = FA2_OK;
+    const char *given = fa2i_environment_given("FA2_SYSTEM_DB");
+    fa2i_naming_set("FA2_SYSTEM_DB");
+    if (given != NULL)
+        st = add_named(given, log, log_user, &layers);
+    else if (share != NULL)
+        st = add_folder(share, log, log_user, &layers);
+    fa2i_naming_set(NULL);
     if (st != FA2_OK)
         fa2i_layers_close(&layers);
     *ret_layers = layers;

@@ -3,8 +3,9 @@
  * A planner takes from the first database that has it, the own one before all others. It takes no kernel that the own
  * database knows to be wrong.
  *
- * $FA2_SYSTEM_DB names the system's files, with ':' between them. If it is not set, system.db in the folder of the files
- * that come with fa2 (share.h) is one, if it is there. The rules of trust are the cache's (cache/database/trust.h). A
+ * $FA2_SYSTEM_DB names the system's files, with ':' between them. If it is not set, they are the files *.db in the folder
+ * of the files that come with fa2 (share.h), in the order of their names, without the file of times and hidden ones. The
+ * rules of trust are the cache's (cache/database/trust.h). A
  * file that cannot be used is logged and passed over. A file is opened once, however often it is named; later changes
  * are not seen.
  *
@@ -16,7 +17,6 @@
 #include "cache/content/evidence.h"
 
 enum { FA2I_LAYERS_MAX = 8 };
-#define FA2I_LAYERS_DEFAULT "system.db"
 
 typedef struct fa2i_layers {
     fa2i_cache *caches[FA2I_LAYERS_MAX]; /* owned, the first one first */
