@@ -31,7 +31,7 @@ for command in tune build warm bench devices doctor list show explain source rep
     has out "fa2-tune $command"
     case $(cat out) in
     *SHAPES*)
-        has out "B (batch) [1], Hq (heads_q), Hkv (heads_kv) [as Hq], Sq (seq_q), Sk (seq_k) [as Sq]"
+        has out "op [forward], B (batch) [1], Hkv (heads_kv) [as Hq], Sk (seq_k) [as Sq]"
         has out "D (head_dim)"
         has out "dtype [fp16], causal [0]"
         has out "Wl (window_left) [-1]"
@@ -211,6 +211,11 @@ lacks err "no shapes are given"
 for command in tune warm; do
     run 3 $command --device 0
     has err "no shapes are given: these are the preset seeds"
+    has err "\`fa2-tune doctor\` says what is missing"
+    lacks err "preparing"
+    run 2 $command
+    has err "$command needs --device N"
+    lacks err "no shapes are given"
 done
 run 3 --device 0 --preset quick
 run 3 tune --device all --preset quick

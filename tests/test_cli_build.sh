@@ -94,9 +94,16 @@ has out "modelled"
 empty err
 run 0 list --json
 has out '"source":"modelled"'
-run 1 show --shape $shape # nothing was measured
+run 0 show --shape $shape # nothing was measured
 has err "nothing was measured for B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16"
-run 1 show --shape $shape --json
+has err "what the cost model chose:"
+has out "fwd_sm80 "
+has out "modelled"
+run 0 show --shape $shape --json
+has err "fa2-tune list --json has what the cost model chose"
+run 1 show --shape $shape --device T4
+run 1 show --device all
+has err "fa2-tune list has the winners"
 run 0 explain --shape $shape --arch sm_86
 has out "ranked by the cost model"
 has out "registers"

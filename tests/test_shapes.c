@@ -74,17 +74,21 @@ static void test_forms_of_csv(void)
     check_csv(plain, sizeof plain - 2); /* no final newline */
     check_csv(windows, sizeof windows - 1);
     check_csv(ordered, sizeof ordered - 1);
+
+    static const char shortest[] = "head_dim,heads_q,seq_q\n64,8,512\n"; /* the rest has the defaults of --shape */
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(add_csv_bytes(&shapes, shortest, sizeof shortest - 1), FA2_OK);
+    CHECK_EQ(shapes.count, 1);
+    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
+    fa2i_shapes_done(&shapes);
 }
 
 static void test_wrong_headers(void)
 {
-    check_refused("", "1:1: there is no header; expected "
-                      "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
-    check_refused("\n# nothing\n", "3:1: there is no header; expected "
-                                   "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
-    check_refused("batch,heads_q,seq_q,seq_k,head_dim,dtype,causal\n",
-                  "1:8: there is no column heads_kv; the header must name "
-                  "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
+    check_refused("", "1:1: there is no header; it must name heads_q,seq_q,head_dim");
+    check_refused("\n# nothing\n", "3:1: there is no header; it must name heads_q,seq_q,head_dim");
+    check_refused("batch,heads_q,heads_kv,seq_k,head_dim,dtype,causal\n",
+                  "1:8: there is no column seq_q; the header must name heads_q,seq_q,head_dim");
     check_refused("batch,heads_q,heads_kv,seq_q,batch,seq_k,head_dim,dtype,causal\n",
                   "1:5: column batch is there already (column 1)");
     check_refused(HEADER, "2:1: there is no row after the header; add one, such as "

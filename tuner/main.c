@@ -266,15 +266,15 @@ static int describe_field(int field, char *out, size_t bytes)
                     step, limit, given ? "" : "]");
 }
 
-/* always: the fields that problem texts always show. */
-static void print_fields(bool always)
+/* required: the fields that must be given. */
+static void print_fields(bool required)
 {
     enum { WIDTH = 100 };
     int column = 0; /* nothing printed yet */
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const fa2i_field *f = &fa2i_fields[field];
         char text[80];
-        if ((f->shown_always && f->needs < 0) != always)
+        if ((f->missing == FA2I_MISSING_REQUIRED && f->needs < 0) != required)
             continue;
         const int length = describe_field(field, text, sizeof text);
         const bool breaks = column == 0 || column + length + 3 > WIDTH;
@@ -302,9 +302,9 @@ static void print_words(void)
 
 static void print_shape_keys(void)
 {
-    printf("Keys of --shape (columns of a CSV) [what is meant where a text does not give them]:");
+    printf("Keys of --shape (columns of a CSV) that must be given:");
     print_fields(true);
-    printf("Further keys, whose columns a header may leave out:");
+    printf("Others [what is meant where they are not given]:");
     print_fields(false);
     print_words();
     printf("window: 0 (none), 1 (sliding): from Wl keys before to Wr after (-1: all), 2 (prefix): also the first Wl\n"

@@ -387,11 +387,29 @@ done:
 /* The most problems without measurements that are named, one per line. */
 enum { UNKNOWN_SAID = 4 };
 
-static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
+static int note_row(void *user, int columns, const char *const *names, const char *const *values)
 {
+    (void)columns, (void)names, (void)values;
+    *(bool *)user = true;
+    return 1; /* one row is enough */
+}
+
+/* Says that nothing was measured for a problem, and shows what build chose for it. JSON has measurements only.
+ * *ret_known: build chose something. */
+static fa2_status show_unmeasured(fa2i_cache *cache, const fa2_problem *problem, const fa2i_options *options,
+                                  bool *ret_known)
+{
+    fa2i_filter filter = {.device = options->filter.device, .problem = *problem};
+    winner_listing w;
     char shape[FA2I_PROBLEM_CHARS];
+    memset(filter.given, true, sizeof filter.given);
     fa2i_problem_format(problem, shape, sizeof shape);
-    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape, fa2i_cache_path(cache));
+    const fa2_status st = fa2i_cache_list_winners(cache, &filter, note_row, ret_known);
+    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s%s\n", shape, fa2i_cache_path(cache),
+                     !*ret_known     ? ""
+                     : options->json ? "; fa2-tune list --json has what the cost model chose"
+                                     : "; what the cost model chose:");
+    return st == FA2_OK && *ret_known && !options->json ? list_winners(cache, &filter, &w) : st;
 }
 
 static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter)
@@ -402,13 +420,6 @@ static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, co
     fa2i_problem_format(problem, shape, sizeof shape);
     printf("%s\n\n", shape);
     return listing_end(&l, fa2i_cache_list_measurements(cache, problem, filter, add_row, &l));
-}
-
-static int note_row(void *user, int columns, const char *const *names, const char *const *values)
-{
-    (void)columns, (void)names, (void)values;
-    *(bool *)user = true;
-    return 1; /* one row is enough */
 }
 
 /* Adds the database's problems that pass the filter, after those that were named. */
@@ -422,7 +433,9 @@ static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = fa2i_shapes_add(&options->shapes, &problems[i], 0);
     if (st == FA2_OK && count == 0)
-        fa2i_shown_print(stderr, "fa2-tune: nothing was measured for such problems in %s\n", fa2i_cache_path(cache));
+        fa2i_shown_print(stderr,
+                         "fa2-tune: nothing was measured for such problems in %s; fa2-tune list has the winners\n",
+                         fa2i_cache_path(cache));
     fa2i_free(problems);
     return st;
 }
@@ -437,13 +450,11 @@ static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_
         const fa2_problem *problem = &options->shapes.items[i];
         bool known = false;
         st = fa2i_cache_list_measurements(cache, problem, &filter, note_row, &known);
-        if (st == FA2_OK && !known) {
-            if (*ret_unknown < UNKNOWN_SAID)
-                say_unknown(cache, problem);
-            *ret_unknown += 1;
-        } else if (st == FA2_OK && !options->json) {
+        if (st == FA2_OK && known && !options->json)
             st = show_problem(cache, problem, &filter);
-        }
+        if (st == FA2_OK && !known && *ret_unknown < UNKNOWN_SAID)
+            st = show_unmeasured(cache, problem, options, &known);
+        *ret_unknown += !known;
     }
     if (*ret_unknown > UNKNOWN_SAID)
         fprintf(stderr, "fa2-tune: nor for %zu others of these problems\n", *ret_unknown - UNKNOWN_SAID);

@@ -16,6 +16,7 @@
 #include "tuner/commands/interrupt.h"
 #include "tuner/commands/program.h"
 #include "tuner/report/progress.h"
+#include "tuner/worker/gpu.h"
 
 enum { THREADS_MAX = 64 };
 
@@ -125,11 +126,13 @@ static fa2_status prepare_all(warmer *w)
 static fa2_status warm(warmer *w, int argc, char **argv)
 {
     fa2i_options *options = &w->options;
+    fa2i_gpu gpu;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_PROGRAM, options));
     if (options->device < 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "warm needs --device N, one device: `fa2-tune devices` lists them"));
+    FA2_TRY(fa2i_gpu_read(options->device, &gpu)); /* before the program runs */
     FA2_TRY(fa2i_database_check_writable(options->db));
     if (options->program != NULL)
         FA2_TRY(fa2i_program_run(options->program, options->db, false, w->stop, &options->shapes, &w->program_failed));

@@ -324,8 +324,11 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program after it"));
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
         options.shapes.left_out == 0 && options.program == NULL) {
-        fputs("fa2-tune: no shapes are given: these are the preset seeds; --shape, --shapes or --preset name others\n",
-              stderr);
+        if (options.device != -1 || options.arch_count > 0 || options.arch_all ||
+            options.arch_native) /* else it fails */
+            fputs("fa2-tune: no shapes are given: these are the preset seeds; --shape, --shapes or --preset name "
+                  "others\n",
+                  stderr);
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
     }
     fa2i_filter_settle_op(&options, accepted);
@@ -355,6 +358,7 @@ int fa2i_report_failure(fa2_status status)
         return FA2I_EXIT_USAGE;
     case FA2_E_NO_DRIVER:
     case FA2_E_NO_DEVICE:
+        fputs("fa2-tune: `fa2-tune doctor` says what is missing; `fa2-tune build --arch sm_86` needs no GPU\n", stderr);
         return FA2I_EXIT_NO_DEVICE;
     default:
         return FA2I_EXIT_FAILED;

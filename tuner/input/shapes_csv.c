@@ -4,7 +4,7 @@
  * - A CSV is parsed line by line into spans of the text; nothing of it is kept.
  * - A wrong value is reported at its column, also if it is only wrong together with another. A message about no field
  *   is reported at the row.
- * - A header names every field that problem texts always show. Other columns may be missing, and their cells empty.
+ * - A header names every field that has no default. Other columns may be missing. Cells of features may be empty.
  * - An unknown column is refused. It may be a misspelt feature, or one of a newer fa2, and its rows would be other
  *   problems without it.
  * - Cells may be quoted as in RFC 4180, but without line breaks inside quotes.
@@ -68,10 +68,16 @@ static bool is_required(int kind)
 {
     if (kind >= FA2I_FIELD_COUNT)
         return kind == PRESET;
-    return fa2i_fields[kind].shown_always && fa2i_fields[kind].needs < 0;
+    return fa2i_fields[kind].missing == FA2I_MISSING_REQUIRED && fa2i_fields[kind].needs < 0;
 }
 
-/* Lists "batch,heads_q,...": the columns that a header must name, or all that it may. */
+/* Says whether its cells must have a value. An empty size or type is an accident, not a wish for the default. */
+static bool is_filled(int field)
+{
+    return fa2i_fields[field].shown_always && fa2i_fields[field].needs < 0;
+}
+
+/* Lists "heads_q,seq_q,...": the columns that a header must name, or all that it may. */
 static const char *columns_of(int kinds, bool all, char out[NAMES_CHARS])
 {
     size_t used = 0;
@@ -190,7 +196,7 @@ static fa2_status read_header(csv *file)
     fa2i_span line, cells[COLUMNS_MAX];
     char names[NAMES_CHARS];
     if (!next_line(file, &line))
-        return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; expected %s", file->name, file->line + 1,
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; it must name %s", file->name, file->line + 1,
                          required_columns(names));
     const fa2_status st = split(file, line, cells, &file->columns);
     if (st != FA2_OK)
@@ -297,7 +303,7 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     fa2_problem problem;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const size_t column = file->column_of[field];
-        if (column == 0 || (cells[column - 1].bytes == 0 && !is_required(field)))
+        if (column == 0 || (cells[column - 1].bytes == 0 && !is_filled(field)))
             continue;
         st = fa2i_problem_text_read(&text, field, cells[column - 1]);
         if (st != FA2_OK)
