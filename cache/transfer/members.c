@@ -51,7 +51,9 @@ fa2_status fa2i_members_set(fa2i_members *members, const char *line)
     if (st != FA2_OK)
         return st;
     if (!object)
-        return fa2i_fail(FA2_E_INVALID, "this is not a JSON object, or was cut");
+        return fa2i_fail(
+            FA2_E_INVALID,
+            "this is not a JSON object, or was cut; it must be a line of what fa2-tune export or field-report wrote");
     if (has_escaped_nul(line))
         return fa2i_fail(FA2_E_INVALID, "the line has a NUL byte (\\u0000)");
     members->line = line;

@@ -42,8 +42,9 @@ fa2_status fa2i_against_check(const fa2i_against *against, bool cold)
 
 static fa2_status no_time(const fa2i_against *against, const fa2i_card *card)
 {
-    return fa2i_fail(FA2_E_INVALID, "%s: has no time of these problems on %s with %d SMs", against->path, card->name,
-                     card->sm_count);
+    return fa2i_fail(FA2_E_INVALID,
+                     "%s: has no time of these problems on %s with %d SMs; fa2-tune bench --json makes such a file",
+                     against->path, card->name, card->sm_count);
 }
 
 fa2_status fa2i_against_meets(const fa2i_against *against, const fa2i_card *card, const fa2_problem *problems,
