@@ -68,3 +68,5 @@ esac
 
 say "winners ($fa2_tune list)"
 "$fa2_tune" list
+say "done. README.md goes on with \"Use it from Python\", \"Use it from C\" and \"Tune your shapes\";" \
+    "fa2-tune there is $PWD/$fa2_tune"

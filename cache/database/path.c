@@ -242,7 +242,8 @@ fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *r
 
     if (resolved == NULL || stat(resolved, &info) != 0) {
         st = errno == ENOENT || errno == ENOTDIR ? no_such_database(path)
-                                                 : fa2i_fail(FA2_E_DATABASE, "%s: %s", path, strerror(errno));
+                                                 : fa2i_fail(FA2_E_DATABASE, "%s: %s; name another database with %s",
+                                                             path, strerror(errno), fa2i_naming());
         goto done;
     }
     FA2_TRY(fa2i_trust_file(path, resolved, &info));

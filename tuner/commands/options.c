@@ -356,6 +356,11 @@ int fa2i_report_failure(fa2_status status)
     case FA2_E_UNSUPPORTED:
     case FA2_E_NOT_FOUND: /* the named database does not exist */
         return FA2I_EXIT_USAGE;
+    case FA2_E_NO_NVRTC:
+        fputs("fa2-tune: NVRTC comes with the CUDA toolkit, or with `pip install nvidia-cuda-nvrtc`, whose libnvrtc.so "
+              "FA2_NVRTC_LIBRARY can name\n",
+              stderr);
+        return FA2I_EXIT_FAILED;
     case FA2_E_NO_DRIVER:
     case FA2_E_NO_DEVICE:
         fputs("fa2-tune: `fa2-tune doctor` says what is missing; `fa2-tune build --arch sm_86` needs no GPU\n", stderr);
