@@ -346,9 +346,23 @@ void fa2i_options_done(fa2i_options *options)
     fa2i_shapes_done(&options->shapes);
 }
 
+/* What to do about it, where the message itself does not say. It stays on the message's line: others read the last one. */
+static const char *advice(fa2_status status)
+{
+    switch (status) {
+    case FA2_E_NO_NVRTC:
+        return "; NVRTC comes with the CUDA toolkit, or with `pip install nvidia-cuda-nvrtc`";
+    case FA2_E_NO_DRIVER:
+    case FA2_E_NO_DEVICE:
+        return "; `fa2-tune doctor` says what is missing, and `fa2-tune build --arch sm_86` needs no GPU";
+    default:
+        return "";
+    }
+}
+
 int fa2i_report_failure(fa2_status status)
 {
-    fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
+    fprintf(stderr, "fa2-tune: %s%s\n", fa2_last_message(), advice(status));
     if (fa2i_interrupted())
         return FA2I_EXIT_INTERRUPTED;
     switch (status) {
@@ -356,14 +370,8 @@ int fa2i_report_failure(fa2_status status)
     case FA2_E_UNSUPPORTED:
     case FA2_E_NOT_FOUND: /* the named database does not exist */
         return FA2I_EXIT_USAGE;
-    case FA2_E_NO_NVRTC:
-        fputs("fa2-tune: NVRTC comes with the CUDA toolkit, or with `pip install nvidia-cuda-nvrtc`, whose libnvrtc.so "
-              "FA2_NVRTC_LIBRARY can name\n",
-              stderr);
-        return FA2I_EXIT_FAILED;
     case FA2_E_NO_DRIVER:
     case FA2_E_NO_DEVICE:
-        fputs("fa2-tune: `fa2-tune doctor` says what is missing; `fa2-tune build --arch sm_86` needs no GPU\n", stderr);
         return FA2I_EXIT_NO_DEVICE;
     default:
         return FA2I_EXIT_FAILED;
