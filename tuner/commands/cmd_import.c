@@ -27,8 +27,8 @@ static void print_counts(const fa2i_import_counts *counts, const char *path)
 {
     const size_t rows = counts->rows - counts->code_rows; /* as export counts them */
     fa2i_shown_print(stdout, "imported %zu new row%s into %s; of the %zu row%s of the file, %zu %s here already\n",
-                     counts->fresh, fa2i_plural(counts->fresh), path, rows, fa2i_plural(rows),
-                     counts->known, counts->known == 1 ? "was" : "were");
+                     counts->fresh, fa2i_plural(counts->fresh), path, rows, fa2i_plural(rows), counts->known,
+                     counts->known == 1 ? "was" : "were");
     if (counts->verifications > 0)
         printf("left out: %zu verification%s; a kernel is verified where it runs\n", counts->verifications,
                fa2i_plural(counts->verifications));
