@@ -1,5 +1,4 @@
 #pragma once
-#include "backward/dq_sums.cuh"
 #include "backward/epilogue.cuh"
 #include "hopper/bwd_barriers.cuh"
 #include "hopper/bwd_no_dq_group.cuh"

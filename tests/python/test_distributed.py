@@ -10,6 +10,7 @@ import socket
 import sys
 import traceback
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -90,6 +91,8 @@ class Rank:
         self.compare("zigzag", "ring", False)
         self.compare("zigzag", "ring", True, sinks=torch.linspace(-1, 2, HEADS))
         self.compare("zigzag", "ring", True, dtype=torch.float32)
+        with unittest.mock.patch("fa2_attn._steps._JOINED_BYTES", 0):  # the first keys are too many for one message
+            self.compare("zigzag", "ring", True)
 
     def test_windows(self):
         """Windows in the ring: rows of other ranks that lie partly in the window, and some that see nothing of a rank."""
@@ -355,6 +358,7 @@ class Rank:
         q, k, v, _ = self.tensors(24)
         told = distributed.explain(q, k, v, causal=True)
         assert told["schedule"] in ("ring", "gather", "ulysses") and "by the model: " in told["reason"], told
+        assert "the host needs " in told["reason"], told
         assert "GB/s" in told["reason"] and told == distributed.explain(q, k, v, causal=True), told
         asked = distributed.explain(q, k, v, schedule="gather")
         assert asked == {"schedule": "gather", "reason": "schedule='gather' was asked for"}, asked
@@ -442,6 +446,20 @@ class Model(unittest.TestCase):
             forward, both = (self.best(ranks, 8192, 32, 8, backward, bytes_per_us=2e3)[1]["ring"]
                              for backward in (False, True))
             self.assertGreater(both - forward, 2 * kernels)
+
+    def test_host(self):
+        """A short call takes what the host needs for it, and a long one what the devices need."""
+        from fa2_attn import _schedules
+        host = {("ring", False): 600.0, ("gather", False): 300.0, ("ulysses", False): 400.0, ("ring", True): 900.0}
+        for rows, best in ((256, "gather"), (32768, "ring")):
+            known = _schedules.Knowledge()
+            known.host = host
+            chosen, times, work = self.best(2, rows, 32, 8, known=known)
+            self.assertEqual((chosen, known.fastest(work, times)), (best, best))
+            self.assertEqual(times["gather"] == 300.0, rows == 256)
+            told = _schedules.why("kind", known, times, chosen)
+            self.assertIn("the host needs 300 us for gather, 600 us for ring, 400 us for ulysses", told)
+        self.assertEqual(self.best(2, 256, 32, 8, True, known=known)[1]["ring"], 900.0)
 
     def test_measured(self):
         """Times of one call are its own. Their excess over the model is added to other calls of any size."""

@@ -229,9 +229,10 @@ def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, kind: str, backward: bo
             chosen[kind] = fitting[0], f"it alone serves this call; {others}"
         else:
             known, work = _knowledge(q, call), _work(q, k, v, call, backward)
+            _measure_host(known, q, k, v, call, fitting, backward)
             times = known.times(kind, work, fitting)
             best = known.fastest(work, times)
-            chosen[kind] = best, _schedules.why(kind, known, times, best) + ("; " + others if others else "")
+            chosen[kind] = best, _schedules.why(kind, known, times, best, backward) + ("; " + others if others else "")
     return chosen[kind]
 
 
@@ -240,6 +241,27 @@ def _knowledge(q: Tensor, call: Call) -> _schedules.Knowledge:
     if known.link is None:
         known.link = _schedules.measure(call.group, q.device)
     return known
+
+
+_FEW_ROWS, _HOST_ROUNDS = 32, 3
+
+
+def _measure_host(known: _schedules.Knowledge, q: Tensor, k: Tensor, v: Tensor, call: Call, fitting: List[str],
+                  backward: bool) -> None:
+    """Times calls of a few rows, which take the host longer than the device, for schedules that have no time yet."""
+    plain = call._replace(lengths=None, window=None, alibi_slopes=None, sinks=None, dropout_p=0.0)
+    few = [tensor.new_zeros((1, _FEW_ROWS, *tensor.shape[-2:])) for tensor in (q, k, v)]
+
+    def once(schedule: str) -> None:
+        out, _, *kept = FORWARD[schedule](*few, plain)
+        if backward:
+            BACKWARD[schedule](torch.zeros_like(out), *kept, plain)
+
+    with torch.no_grad():
+        for schedule in fitting:
+            if (schedule, backward) not in known.host:
+                known.host[schedule, backward] = _schedules.time_calls(functools.partial(once, schedule), q.device,
+                                                                       call.group, _HOST_ROUNDS)
 
 
 # ---- the ranks agree ----
@@ -384,7 +406,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     schedule: 'ring' passes K and V from rank to rank; the next step's travel while a step computes. 'gather' gives
     every rank all of them first, which takes P times their memory. 'ulysses' gives every rank some heads of all rows; Hq
     and Hkv are multiples of P. 'auto' takes the fastest by a model of the link and the kernels, which tune() corrects;
-    explain() says which and why. The first call of a group that leaves 'auto' a choice measures the link.
+    explain() says which and why. The first call of a group that leaves 'auto' a choice measures the link, and what the
+    host needs for a call.
     window: masks are exactly as on one GPU. With packed sequences by 'gather' (causal) and 'ulysses' only.
     alibi_slopes: distances are as on one GPU. By 'ring' with as many rows of q as of k and without packed sequences
     (striped: causal), by 'gather' causal, by 'ulysses' always. They have no gradient.
