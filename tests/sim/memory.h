@@ -18,15 +18,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* launch (12 bits) | several (1) | added (1) | epoch (14) | block (26) | thread (10); 0: none */
+/* launch (11 bits) | divided (1) | several (1) | added (1) | epoch (14) | block (26) | thread (10); 0: none */
 typedef atomic_uint_fast64_t sim_mark;
 
 typedef struct sim_allocation {
     uint64_t base;
     size_t bytes;
     uint8_t *data;   /* NULL: released */
-    sim_mark *marks; /* two per word: its last write, a read; NULL: no kernel touched it yet */
-    size_t words;
+    sim_mark *marks; /* two per 16 bytes: the last write, a read; NULL: no kernel touched it yet */
+    sim_mark *parts; /* two per word, for divided chunks */
+    size_t chunks;
 } sim_allocation;
 
 typedef struct sim_memory {

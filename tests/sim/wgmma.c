@@ -14,7 +14,7 @@
 #include "wgmma.h"
 #include "access.h"
 
-enum { CHUNK = 16, SIDE = 8 };
+enum { CHUNK = SIM_OPERAND_CHUNK, SIDE = SIM_OPERAND_SIDE };
 
 const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand)
 {
@@ -32,18 +32,6 @@ const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *re
                "their "
                "size";
     return NULL;
-}
-
-uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
-{
-    const uint32_t in_eight = row % SIDE * o->chunks * CHUNK;
-    uint32_t at = o->start + in_eight;
-    if (o->chunks == 1)
-        at += o->transposed ? part * o->stride + row / SIDE * o->leading : row / SIDE * o->stride + part * o->leading;
-    else
-        at +=
-            row / SIDE * o->stride + (part & (o->chunks - 1)) * CHUNK + (part >> __builtin_ctz(o->chunks)) * o->leading;
-    return at ^ (at >> 7 & (o->chunks - 1)) * CHUNK;
 }
 
 /* Returns how many chunks of `row`, from part `part` on, are adjacent in any order, up to `most`. *ret_at: their

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 enum { SIM_PRODUCT_GROUPS = 16 };
+enum { SIM_OPERAND_CHUNK = 16, SIM_OPERAND_SIDE = 8 }; /* bytes; rows that a pattern repeats */
 
 /* An instruction of a warpgroup. All its warps must execute it with the same values. */
 typedef struct sim_group_step {
@@ -68,7 +69,17 @@ const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *re
 
 /* Returns the address of 8 elements of 16 bits, or of 16 of 8 bits. K-major: columns of k from 8 or 16 * part on, of row
  * `row`. MN-major: rows 8 * part and up of column `row` of k. */
-uint32_t sim_operand_at(const sim_operand *operand, unsigned row, unsigned part);
+static inline uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
+{
+    uint32_t at = o->start + row % SIM_OPERAND_SIDE * o->chunks * SIM_OPERAND_CHUNK;
+    if (o->chunks == 1)
+        at += o->transposed ? part * o->stride + row / SIM_OPERAND_SIDE * o->leading
+                            : row / SIM_OPERAND_SIDE * o->stride + part * o->leading;
+    else
+        at += row / SIM_OPERAND_SIDE * o->stride + (part & (o->chunks - 1)) * SIM_OPERAND_CHUNK +
+              (part >> __builtin_ctz(o->chunks)) * o->leading;
+    return at ^ (at >> 7 & (o->chunks - 1)) * SIM_OPERAND_CHUNK;
+}
 
 /* Records that a warp's product reads 32 bytes of k of rows first ... first + rows - 1, multiples of 8. false: the
  * launch is stopped. */
