@@ -226,31 +226,38 @@ void sim_shared_lanes_land(sim_warp *w, uint32_t lanes, const uint32_t address[S
 
 /* ---- shared, through the asynchronous proxy ---- */
 
-static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_reader by,
-                              const sim_word **allowed)
+static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_reader by)
 {
     sim_access access = access_of(w, lane, w->pc);
     access.by = by;
-    access.allowed = allowed;
     access.all_lanes = by != SIM_BY_STORES;
     if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
         return NULL;
     return shared_at(w, lane, address, bytes, &access, sim_shadow_read);
 }
 
-const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes, const sim_word **allowed)
+bool sim_shared_read_products(sim_warp *w, const sim_span *runs, unsigned count)
 {
-    return read_by(w, 0, address, bytes, SIM_BY_PRODUCTS, allowed);
+    const sim_word *allowed = NULL;
+    sim_access access = access_of(w, 0, w->pc);
+    access.by = SIM_BY_PRODUCTS;
+    access.allowed = &allowed;
+    access.all_lanes = true;
+    for (const sim_span *run = runs; run < runs + count; run++)
+        if (!is_in_shared(w, 0, run->address, run->bytes) || !is_aligned(w, 0, run->address, COPIED_BYTES) ||
+            shared_at(w, 0, run->address, run->bytes, &access, sim_shadow_read) == NULL)
+            return false;
+    return true;
 }
 
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return read_by(w, lane, address, bytes, SIM_BY_STORES, NULL);
+    return read_by(w, lane, address, bytes, SIM_BY_STORES);
 }
 
 const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return read_by(w, lane, address, bytes, SIM_BY_MATRICES, NULL);
+    return read_by(w, lane, address, bytes, SIM_BY_MATRICES);
 }
 
 static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbarrier, uint32_t began)

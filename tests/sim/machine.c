@@ -124,9 +124,9 @@ static __attribute__((noinline)) void run_straight(sim_warp *w)
     const uint64_t left = launch->budget + 1 - w->steps;
     const int32_t first = w->pc, length = program->ops[first].block_end - first;
     const int32_t end = (uint64_t)length < left ? first + length : first + (int32_t)left;
+    const sim_op *op = &program->ops[first];
     int32_t pc = first;
     do {
-        const sim_op *op = &program->ops[pc];
         uint32_t mask = w->active;
         if (op->guard != SIM_NONE)
             mask &= op->guard_negated ? ~w->predicates[op->guard] : w->predicates[op->guard];
@@ -137,6 +137,7 @@ static __attribute__((noinline)) void run_straight(sim_warp *w)
             op->handler(op, w);
         else
             w->block->counts[pc - 1].executed--; /* it is not among those from `first` on */
+        op++;
     } while (pc < end && w->state == SIM_RUNS);
     w->block->counts[first].begun++;
     w->block->counts[pc].begun--;

@@ -15,6 +15,7 @@
 #include "access.h"
 
 enum { CHUNK = SIM_OPERAND_CHUNK, SIDE = SIM_OPERAND_SIDE };
+enum { RUNS_MAX = 512 }; /* 256 rows of two chunks, or 16 of 32 */
 
 const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand)
 {
@@ -55,13 +56,13 @@ bool sim_operand_read(sim_warp *w, const sim_operand *o, unsigned first, unsigne
     const unsigned part_count = o->transposed ? rows / SIDE : 2;
     /* Without a swizzle, eight rows of a part are adjacent. */
     const unsigned step = o->chunks == 1 ? SIDE : 1;
-    const sim_word *allowed = NULL;
+    sim_span runs[RUNS_MAX];
+    unsigned count = 0;
     for (unsigned row = row_first; row < row_first + row_count; row += step)
         for (unsigned part = part_first, run; part < part_first + part_count; part += run) {
-            uint32_t at;
-            run = run_of(o, row, part, part_first + part_count - part, &at);
-            if (sim_shared_read_products(w, at, run * step * CHUNK, &allowed) == NULL)
-                return false;
+            sim_span *next = &runs[count++];
+            run = run_of(o, row, part, part_first + part_count - part, &next->address);
+            next->bytes = run * step * CHUNK;
         }
-    return true;
+    return sim_shared_read_products(w, runs, count);
 }
