@@ -236,16 +236,16 @@ static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned 
     return shared_at(w, lane, address, bytes, &access, sim_shadow_read);
 }
 
-bool sim_shared_read_products(sim_warp *w, const sim_span *runs, unsigned count)
+bool sim_shared_read_products(sim_warp *w, const sim_span *spans, unsigned count)
 {
     const sim_word *allowed = NULL;
     sim_access access = access_of(w, 0, w->pc);
     access.by = SIM_BY_PRODUCTS;
     access.allowed = &allowed;
     access.all_lanes = true;
-    for (const sim_span *run = runs; run < runs + count; run++)
-        if (!is_in_shared(w, 0, run->address, run->bytes) || !is_aligned(w, 0, run->address, COPIED_BYTES) ||
-            shared_at(w, 0, run->address, run->bytes, &access, sim_shadow_read) == NULL)
+    for (const sim_span *span = spans; span < spans + count; span++)
+        if (!is_in_shared(w, 0, span->address, span->bytes) || !is_aligned(w, 0, span->address, COPIED_BYTES) ||
+            shared_at(w, 0, span->address, span->bytes, &access, sim_shadow_read) == NULL)
             return false;
     return true;
 }

@@ -28,7 +28,7 @@ typedef struct sim_span {
 
 /* Reads of a warp's products (wgmma) or bulk stores, by the asynchronous proxy. They last until sim_shadow_finished.
  * lane: the issuing lane. */
-bool sim_shared_read_products(sim_warp *w, const sim_span *runs, unsigned count);
+bool sim_shared_read_products(sim_warp *w, const sim_span *spans, unsigned count);
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 /* Records a read of ldmatrix a second time (SIM_BY_MATRICES). */
 const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address, unsigned bytes);

@@ -203,24 +203,31 @@ static bool take_operands(sim_warp *w, product *p)
 
 /* ---- elements ---- */
 
-static sim_elements chunk_at(const sim_warp *w, const sim_operand *o, unsigned row, unsigned part)
+/* Reads the chunks of eight rows from `row` on, a multiple of 8. */
+static inline void chunks_at(const sim_warp *w, const sim_operand *o, unsigned row, unsigned part,
+                             sim_elements out[SIDE])
 {
-    sim_elements out;
-    memcpy(&out, w->block->shared + (sim_operand_at(o, row, part) - SIM_SHARED_BASE), sizeof out);
-    return out;
+    uint32_t at[SIDE];
+    sim_operand_at(o, row, part, at);
+    for (unsigned i = 0; i < SIDE; i++)
+        memcpy(&out[i], w->block->shared + (at[i] - SIM_SHARED_BASE), sizeof out[i]);
 }
 
 static void take_b(const sim_warp *w, const product *p, numbers *out)
 {
     for (unsigned tile = 0; tile < (unsigned)p->tiles; tile++)
         for (unsigned half = 0; half < DEPTH / SIDE; half++) {
-            sim_elements m[SIDE];
-            for (unsigned i = 0; i < SIDE; i++)
-                m[i] = p->b.transposed ? __builtin_shufflevector(chunk_at(w, &p->b, SIDE * half + i, tile),
-                                                                 (sim_elements){0}, 0, 2, 4, 6, 1, 3, 5, 7)
-                                       : chunk_at(w, &p->b, SIDE * tile + sim_line_order[i], half);
-            if (!p->b.transposed)
+            sim_elements m[SIDE], columns[SIDE];
+            if (p->b.transposed) {
+                chunks_at(w, &p->b, SIDE * half, tile, m);
+                for (unsigned i = 0; i < SIDE; i++)
+                    m[i] = __builtin_shufflevector(m[i], m[i], 0, 2, 4, 6, 1, 3, 5, 7);
+            } else {
+                chunks_at(w, &p->b, SIDE * tile, half, columns);
+                for (unsigned i = 0; i < SIDE; i++)
+                    m[i] = columns[sim_line_order[i]];
                 sim_transpose(m);
+            }
             for (unsigned i = 0; i < SIDE; i++)
                 out->b[SIDE * half + i][tile] = sim_widen(m[i], p->bf16);
         }
@@ -238,12 +245,15 @@ static void widen_bytes(sim_elements chunk, sim_line out[2])
 static void take_b_bytes(const sim_warp *w, const product *p, numbers *out)
 {
     for (unsigned tile = 0; tile < (unsigned)p->tiles; tile++)
-        for (unsigned i = 0; i < 2 * SIDE; i++) {
-            const unsigned column = i / 2, half = i % 2;
-            sim_line line[2];
-            widen_bytes(chunk_at(w, &p->b, SIDE * tile + sim_line_order[column], half), line);
-            for (unsigned k = 0; k < 2 * SIDE; k++)
-                out->b[2 * SIDE * half + k][tile][column] = line[k / SIDE][k % SIDE];
+        for (unsigned half = 0; half < 2; half++) {
+            sim_elements columns[SIDE];
+            chunks_at(w, &p->b, SIDE * tile, half, columns);
+            for (unsigned column = 0; column < SIDE; column++) {
+                sim_line line[2];
+                widen_bytes(columns[sim_line_order[column]], line);
+                for (unsigned k = 0; k < 2 * SIDE; k++)
+                    out->b[2 * SIDE * half + k][tile][column] = line[k / SIDE][k % SIDE];
+            }
         }
 }
 
@@ -266,13 +276,14 @@ static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigne
 {
     const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS + SIDE * h;
     sim_elements m[SIDE];
-    if (p->a_in_registers)
+    if (p->a_in_registers) {
         memcpy(m, sim_source(w, p->op->src[2 * half + h]), sizeof m);
-    for (unsigned i = 0; !p->a_in_registers && i < SIDE; i++)
-        m[i] =
-            p->a.transposed ? chunk_at(w, &p->a, SIDE * half + i, first / SIDE) : chunk_at(w, &p->a, first + i, half);
-    if (!p->a_in_registers && p->a.transposed)
+    } else if (p->a.transposed) {
+        chunks_at(w, &p->a, SIDE * half, first / SIDE, m);
         sim_transpose(m);
+    } else {
+        chunks_at(w, &p->a, first, half, m);
+    }
     for (unsigned i = 0; i < SIDE; i++)
         put_a(p, m[i], half, out->a[SIDE * h + i]);
 }

@@ -320,14 +320,21 @@ static inline __attribute__((always_inline)) void note_write(sim_shadow *shadow,
     }
 }
 
-_Static_assert(offsetof(sim_word, read_epoch) == 12 + sizeof((sim_word *)0)->readers, "these bytes are compared");
+/* Was a word written by the actor who wrote another word, and not later? Then is_settled holds for it, if it does for
+ * the other. */
+static inline bool is_as_settled(const sim_word *word, const sim_word *other)
+{
+    const bool same_warp = (word->writer | other->writer) < SIM_LOADED && word->writer / WARP == other->writer / WARP;
+    return !word->pending && (same_warp || word->writer == other->writer) && word->write_epoch <= other->write_epoch;
+}
 
 /* Can the word be written because another one could? */
 static inline bool is_as_free(const sim_word *word, const sim_found *found)
 {
     const sim_word *free = &found->free;
-    return found->has_free && memcmp(word, free, offsetof(sim_word, read_epoch)) == 0 &&
-           word->read_epoch <= free->read_epoch && word->other_epoch <= free->other_epoch;
+    return found->has_free && is_as_settled(word, free) && word->read_bytes == free->read_bytes &&
+           memcmp(word->readers, free->readers, sizeof word->readers) == 0 && word->read_epoch <= free->read_epoch &&
+           word->other_epoch <= free->other_epoch;
 }
 
 /* ---- ranges ---- */
@@ -474,15 +481,6 @@ static inline sim_conflict land_word(sim_shadow *shadow, sim_word *word, const s
     return SIM_NO_CONFLICT;
 }
 
-/* Was a word written by the actor who wrote another word, and not later? Then is_settled holds for it, if it does for
- * the other. */
-static inline bool is_as_settled(const sim_shadow *shadow, const sim_word *word, const sim_word *other)
-{
-    const bool same_warp = (word->writer | other->writer) < SIM_LOADED && word->writer / WARP == other->writer / WARP;
-    return !word->pending && (same_warp || word->writer == other->writer) && word->write_epoch <= other->write_epoch &&
-           word->write_epoch >= shadow->first_epoch;
-}
-
 /* Reads whole chunks by another actor than the warp's own instructions. */
 static sim_conflict read_chunks(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
                                 sim_party *ret_other)
@@ -494,7 +492,7 @@ static sim_conflict read_chunks(sim_shadow *shadow, const sim_access *access, ui
         const bool whole = !word->divided && word->written == WORD_MASK;
         __builtin_prefetch(word + AHEAD, 1);
         __builtin_prefetch(epoch + AHEAD * shadow->warp_count, 1);
-        if (whole && allowed != NULL && is_as_settled(shadow, word, allowed)) {
+        if (whole && allowed != NULL && word->write_epoch >= shadow->first_epoch && is_as_settled(word, allowed)) {
             word->read_bytes = WORD_MASK;
             note_other_read(shadow, word, access, epoch);
             continue;

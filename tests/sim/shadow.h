@@ -57,7 +57,6 @@ typedef struct sim_clock {
 
 /* One word, or two or four words aligned to their size. */
 typedef struct sim_word {
-    /* The fields before read_epoch, with the epochs of the last reads, decide if the word can be written. */
     uint32_t write_epoch;
     uint16_t writer; /* a thread; or SIM_LOADED with the number of an mbarrier, and SIM_COPIED */
     uint16_t write_sync;

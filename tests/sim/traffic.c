@@ -3,6 +3,7 @@
  * so the insertion sort is one pass.
  */
 #include "traffic.h"
+#include <string.h>
 
 enum { BANKS = 32, SECTOR_BYTES = 32 };
 
@@ -95,18 +96,15 @@ static bool is_row(uint32_t mask, const uint64_t address[SIM_LANES], unsigned by
     return differs == 0 && mask == SIM_ALL_LANES;
 }
 
-/* Copies the addresses. Lanes that do not execute the instruction get that of the lane before, or of the first that
- * does. Returns true if none is smaller than the one before. */
+/* Copies the addresses of all lanes. Returns false if some lanes do not execute the instruction, or if an address is
+ * smaller than the one before. */
 static bool take_ascending(uint32_t mask, const uint64_t address[SIM_LANES], uint64_t out[SIM_LANES])
 {
-    uint64_t last = address[sim_first_lane(mask)];
-    bool ascending = true;
-    for (int l = 0; l < SIM_LANES; l++) {
-        const uint64_t at = sim_lane(mask, l) ? address[l] : last;
-        ascending &= at >= last;
-        out[l] = last = at;
-    }
-    return ascending;
+    bool descends = false;
+    for (int l = 1; l < SIM_LANES; l++)
+        descends |= address[l] < address[l - 1];
+    memcpy(out, address, SIM_LANES * sizeof *out);
+    return mask == SIM_ALL_LANES && !descends;
 }
 
 void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES], unsigned bytes)

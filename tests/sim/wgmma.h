@@ -67,18 +67,22 @@ void sim_products_end(struct sim_block *block);
 /* Decodes a descriptor. Returns what is wrong with it, or NULL. */
 const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand);
 
-/* Returns the address of 8 elements of 16 bits, or of 16 of 8 bits. K-major: columns of k from 8 or 16 * part on, of row
- * `row`. MN-major: rows 8 * part and up of column `row` of k. */
-static inline uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
+/* Stores the addresses of 8 elements of 16 bits, or of 16 of 8 bits, for eight rows from `row` on, a multiple of 8.
+ * K-major: columns of k from 8 or 16 * part on, of each row. MN-major: rows 8 * part and up of column `row` of k, and of
+ * the next ones. */
+static inline void sim_operand_at(const sim_operand *o, unsigned row, unsigned part, uint32_t at[SIM_OPERAND_SIDE])
 {
-    uint32_t at = o->start + row % SIM_OPERAND_SIDE * o->chunks * SIM_OPERAND_CHUNK;
-    if (o->chunks == 1)
-        at += o->transposed ? part * o->stride + row / SIM_OPERAND_SIDE * o->leading
-                            : row / SIM_OPERAND_SIDE * o->stride + part * o->leading;
+    const unsigned eight = row / SIM_OPERAND_SIDE, chunks = o->chunks;
+    uint32_t first = o->start;
+    if (chunks == 1)
+        first += o->transposed ? part * o->stride + eight * o->leading : eight * o->stride + part * o->leading;
     else
-        at += row / SIM_OPERAND_SIDE * o->stride + (part & (o->chunks - 1)) * SIM_OPERAND_CHUNK +
-              (part >> __builtin_ctz(o->chunks)) * o->leading;
-    return at ^ (at >> 7 & (o->chunks - 1)) * SIM_OPERAND_CHUNK;
+        first += eight * o->stride + (part & (chunks - 1)) * SIM_OPERAND_CHUNK +
+                 (part >> __builtin_ctz(chunks)) * o->leading;
+    for (unsigned i = 0; i < SIM_OPERAND_SIDE; i++) {
+        const uint32_t plain = first + i * chunks * SIM_OPERAND_CHUNK;
+        at[i] = plain ^ (plain >> 7 & (chunks - 1)) * SIM_OPERAND_CHUNK;
+    }
 }
 
 /* Records that a warp's product reads 32 bytes of k of rows first ... first + rows - 1, multiples of 8. false: the
