@@ -355,12 +355,22 @@ static void copy_entry(sim_shadow *shadow, sim_word *part, const sim_word *whole
                    shadow->warp_count * sizeof(uint32_t));
 }
 
+/* Is a chunk divided? If it was in an earlier block, its parts are as unwritten as the whole, and it is whole again.
+ * write_epoch of a divided chunk is the time of the division. */
+static inline bool is_divided(const sim_shadow *shadow, sim_word *whole)
+{
+    if (whole->divided != 0 && whole->write_epoch < shadow->first_epoch)
+        whole->divided = 0;
+    return whole->divided != 0;
+}
+
 static void divide(sim_shadow *shadow, size_t chunk)
 {
     sim_word *whole = &shadow->words[chunk];
     copy_entry(shadow, part_of(shadow, chunk, 0), whole);
     copy_entry(shadow, part_of(shadow, chunk, HALF_WORDS), whole);
     whole->divided = DIVIDED;
+    whole->write_epoch = shadow->epoch;
 }
 
 /* A function for a word. mask: the bytes of the access in it. */
@@ -397,7 +407,7 @@ static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *acc
     const size_t chunk = at / CHUNK_BYTES;
     const uint32_t end = at + bytes;
     sim_conflict conflict = SIM_NO_CONFLICT;
-    if (!shadow->words[chunk].divided)
+    if (!is_divided(shadow, &shadow->words[chunk]))
         divide(shadow, chunk);
     for (uint32_t next; at < end && conflict == SIM_NO_CONFLICT; at = next) {
         next = (at / HALF_BYTES + 1) * HALF_BYTES;
@@ -418,7 +428,7 @@ static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *acc
         next = (at / CHUNK_BYTES + 1) * CHUNK_BYTES;
         next = next < end ? next : end;
         const bool covered = next - at == CHUNK_BYTES;
-        if (covered && !whole->divided) {
+        if (covered && !is_divided(shadow, whole)) {
             conflict = visit_word(shadow, whole, access, WORD_MASK, ret_other);
             continue;
         }
@@ -540,9 +550,9 @@ static inline sim_conflict visit_lane(sim_shadow *shadow, const sim_access *acce
     const size_t chunk = at / CHUNK_BYTES;
     sim_word *whole = &shadow->words[chunk];
     if (bytes == CHUNK_BYTES)
-        return whole->divided ? visit_range(shadow, access, at, bytes, writes, visit_word, ret_other)
-                              : visit_word(shadow, whole, access, WORD_MASK, ret_other);
-    if (!whole->divided)
+        return is_divided(shadow, whole) ? visit_range(shadow, access, at, bytes, writes, visit_word, ret_other)
+                                         : visit_word(shadow, whole, access, WORD_MASK, ret_other);
+    if (!is_divided(shadow, whole))
         divide(shadow, chunk);
     return visit_half(shadow, access, at, bytes, writes, visit_word, ret_other);
 }
