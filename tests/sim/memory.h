@@ -4,8 +4,8 @@
  *
  * An address is reused only after all others of the card, some 53,000 allocations later, so use after free is detected.
  * Addresses lie far apart, so an access past the end never reaches another allocation. Each card has its own range.
- * To detect races, each 4-byte word has marks: the last write, and a read, of the running launch. They are created when
- * a kernel first touches the allocation.
+ * To detect races, each 4-byte word has marks: the last write, and a read, of the running launch. Four words share them
+ * as long as each access covers all four. They are created when a kernel first touches the allocation.
  *
  * Do not allocate or release while a launch runs. Kernel accesses may come from many host threads.
  */

@@ -68,8 +68,8 @@ void sim_products_end(struct sim_block *block);
 const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand);
 
 /* Stores the addresses of 8 elements of 16 bits, or of 16 of 8 bits, for eight rows from `row` on, a multiple of 8.
- * K-major: columns of k from 8 or 16 * part on, of each row. MN-major: rows 8 * part and up of column `row` of k, and of
- * the next ones. */
+ * K-major: columns of k from 8 or 16 * part on, of each row. MN-major: rows 8 * part and up of each of eight columns of
+ * k, from `row` on. */
 static inline void sim_operand_at(const sim_operand *o, unsigned row, unsigned part, uint32_t at[SIM_OPERAND_SIDE])
 {
     const unsigned eight = row / SIM_OPERAND_SIDE, chunks = o->chunks;
