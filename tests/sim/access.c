@@ -16,6 +16,12 @@ static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned 
     return false;
 }
 
+/* Returns all bits if the lane is among these, else 0. Loops that use it are vectorised. */
+static inline uint64_t taken_by(uint32_t lanes, int lane)
+{
+    return 0 - (uint64_t)(lanes >> lane & 1);
+}
+
 /* ---- shared ---- */
 
 static inline bool is_in_shared(sim_warp *w, int lane, uint64_t address, unsigned bytes)
@@ -142,7 +148,7 @@ static inline bool words_at(sim_warp *w, uint32_t lanes, const uint64_t address[
     sim_lanes places = {.mask = lanes, .bytes = bytes};
     bool inside = size >= bytes && bytes >= WORD;
     for (int l = 0; l < SIM_LANES; l++) {
-        const uint64_t offset = sim_lane(lanes, l) ? address[l] - SIM_SHARED_BASE : 0;
+        const uint64_t offset = (address[l] - SIM_SHARED_BASE) & taken_by(lanes, l);
         const uint64_t after = offset + SIM_SHARED_BASE + bytes - 1 - mbarriers; /* huge: before the mbarriers */
         places.at[l] = (uint32_t)offset;
         inside &= (offset & (bytes - 1)) == 0 && offset <= (uint64_t)size - bytes &&
@@ -226,31 +232,38 @@ void sim_shared_lanes_land(sim_warp *w, uint32_t lanes, const uint32_t address[S
 
 /* ---- shared, through the asynchronous proxy ---- */
 
-static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_reader by,
-                              const sim_word **allowed)
+static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_reader by)
 {
     sim_access access = access_of(w, lane, w->pc);
     access.by = by;
-    access.allowed = allowed;
     access.all_lanes = by != SIM_BY_STORES;
     if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
         return NULL;
     return shared_at(w, lane, address, bytes, &access, sim_shadow_read);
 }
 
-const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes, const sim_word **allowed)
+bool sim_shared_read_products(sim_warp *w, const sim_span *spans, unsigned count)
 {
-    return read_by(w, 0, address, bytes, SIM_BY_PRODUCTS, allowed);
+    const sim_word *allowed = NULL;
+    sim_access access = access_of(w, 0, w->pc);
+    access.by = SIM_BY_PRODUCTS;
+    access.allowed = &allowed;
+    access.all_lanes = true;
+    for (const sim_span *span = spans; span < spans + count; span++)
+        if (!is_in_shared(w, 0, span->address, span->bytes) || !is_aligned(w, 0, span->address, COPIED_BYTES) ||
+            shared_at(w, 0, span->address, span->bytes, &access, sim_shadow_read) == NULL)
+            return false;
+    return true;
 }
 
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return read_by(w, lane, address, bytes, SIM_BY_STORES, NULL);
+    return read_by(w, lane, address, bytes, SIM_BY_STORES);
 }
 
 const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return read_by(w, lane, address, bytes, SIM_BY_MATRICES, NULL);
+    return read_by(w, lane, address, bytes, SIM_BY_MATRICES);
 }
 
 static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbarrier, uint32_t began)
@@ -364,7 +377,7 @@ static sim_allocation *common_allocation(const sim_warp *w, uint32_t lanes, cons
     const uint64_t some = address[sim_first_lane(lanes)];
     uint64_t least = some, most = some, bits = 0;
     for (int l = 0; l < SIM_LANES; l++) {
-        const uint64_t at = sim_lane(lanes, l) ? address[l] : some;
+        const uint64_t at = some ^ ((address[l] ^ some) & taken_by(lanes, l));
         least = at < least ? at : least;
         most = at > most ? at : most;
         bits |= at;
@@ -394,12 +407,14 @@ bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LA
     if (a == NULL)
         return each_global_at(w, lanes, address, bytes, access, constant, ret_at);
     sim_toucher who = toucher_of(w, 0), other;
+    const uint64_t base = a->base;
+    uint8_t *data = a->data;
     size_t words[SIM_LANES];
     int lane;
     for (int l = 0; l < SIM_LANES; l++) {
-        const size_t at = sim_lane(lanes, l) ? (size_t)(address[l] - a->base) : 0;
+        const size_t at = (size_t)(address[l] - base) & taken_by(lanes, l);
         words[l] = at / 4;
-        ret_at[l] = a->data + at;
+        ret_at[l] = data + at;
     }
     if (!is_noted(bytes, constant) ||
         sim_memory_note_lanes(w->block->launch->memory, a, lanes, words, bytes / 4, access, &who, &lane, &other))

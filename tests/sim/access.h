@@ -22,9 +22,13 @@ bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t add
 /* Adds to a number in global memory. Blocks on other host threads may do so at the same time. */
 void sim_add_float(uint32_t *word, float x);
 
+typedef struct sim_span {
+    uint32_t address, bytes; /* adjacent bytes, multiples of 16 */
+} sim_span;
+
 /* Reads of a warp's products (wgmma) or bulk stores, by the asynchronous proxy. They last until sim_shadow_finished.
- * lane: the issuing lane. allowed: the same for all reads of an instruction (shadow.h), NULL at first. */
-const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes, const sim_word **allowed);
+ * lane: the issuing lane. */
+bool sim_shared_read_products(sim_warp *w, const sim_span *spans, unsigned count);
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 /* Records a read of ldmatrix a second time (SIM_BY_MATRICES). */
 const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address, unsigned bytes);

@@ -124,9 +124,9 @@ static __attribute__((noinline)) void run_straight(sim_warp *w)
     const uint64_t left = launch->budget + 1 - w->steps;
     const int32_t first = w->pc, length = program->ops[first].block_end - first;
     const int32_t end = (uint64_t)length < left ? first + length : first + (int32_t)left;
+    const sim_op *op = &program->ops[first];
     int32_t pc = first;
     do {
-        const sim_op *op = &program->ops[pc];
         uint32_t mask = w->active;
         if (op->guard != SIM_NONE)
             mask &= op->guard_negated ? ~w->predicates[op->guard] : w->predicates[op->guard];
@@ -137,6 +137,7 @@ static __attribute__((noinline)) void run_straight(sim_warp *w)
             op->handler(op, w);
         else
             w->block->counts[pc - 1].executed--; /* it is not among those from `first` on */
+        op++;
     } while (pc < end && w->state == SIM_RUNS);
     w->block->counts[first].begun++;
     w->block->counts[pc].begun--;
@@ -239,7 +240,6 @@ void sim_run_block(sim_block *block, unsigned index)
     block->place[0] = index % launch->grid[0];
     block->place[1] = index / launch->grid[0] % launch->grid[1];
     block->place[2] = index / launch->grid[0] / launch->grid[1];
-    memset(block->shared, 0xcd, launch->shared_bytes);
     sim_shadow_begin_block(&block->shadow);
     sim_waiting_begin(block);
     for (unsigned i = 0; i < launch->warp_count; i++)
@@ -258,6 +258,7 @@ static void block_init(sim_launch *launch, sim_block *block)
     *block = (sim_block){.launch = launch, .program = p};
     block->warps = sim_host_memory(launch->warp_count * sizeof *block->warps);
     block->shared = sim_host_memory((size_t)launch->shared_bytes + 16);
+    memset(block->shared, 0xcd, launch->shared_bytes); /* the shadow finds reads of what the block has not written */
     block->local = sim_host_memory((size_t)launch->warp_count * SIM_LANES * p->local_bytes);
     block->counts = sim_host_memory(((size_t)p->op_count + 1) * sizeof *block->counts);
     sim_shadow_take(launch->shadows, launch->shared_bytes, launch->warp_count, &block->shadow);

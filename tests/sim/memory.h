@@ -4,8 +4,8 @@
  *
  * An address is reused only after all others of the card, some 53,000 allocations later, so use after free is detected.
  * Addresses lie far apart, so an access past the end never reaches another allocation. Each card has its own range.
- * To detect races, each 4-byte word has marks: the last write, and a read, of the running launch. They are created when
- * a kernel first touches the allocation.
+ * To detect races, each 4-byte word has marks: the last write, and a read, of the running launch. Four words share them
+ * as long as each access covers all four. They are created when a kernel first touches the allocation.
  *
  * Do not allocate or release while a launch runs. Kernel accesses may come from many host threads.
  */
@@ -18,15 +18,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* launch (12 bits) | several (1) | added (1) | epoch (14) | block (26) | thread (10); 0: none */
+/* launch (11 bits) | divided (1) | several (1) | added (1) | epoch (14) | block (26) | thread (10); 0: none */
 typedef atomic_uint_fast64_t sim_mark;
 
 typedef struct sim_allocation {
     uint64_t base;
     size_t bytes;
     uint8_t *data;   /* NULL: released */
-    sim_mark *marks; /* two per word: its last write, a read; NULL: no kernel touched it yet */
-    size_t words;
+    sim_mark *marks; /* two per 16 bytes: the last write, a read; NULL: no kernel touched it yet */
+    sim_mark *parts; /* two per word, for divided chunks */
+    size_t chunks;
 } sim_allocation;
 
 typedef struct sim_memory {

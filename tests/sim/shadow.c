@@ -6,7 +6,8 @@
  *   conflict comes after all these reads, and so does everything that comes after the write.
  * - Accesses to parts of a word conflict only if they share bytes.
  * - An entry of four words is true for each of them, because they were written and read as a whole. An access to some
- *   of them divides the entry. A write of all four joins it again, because all earlier accesses are settled then.
+ *   of them divides the entry into halves, and an access to a part of a half splits that into words. A write of all of
+ *   them joins them again, because all earlier accesses are settled then.
  */
 #include "shadow.h"
 #include "arena.h"
@@ -15,7 +16,8 @@
 
 /* AHEAD: chunks that are fetched early, four rows of 128 bytes. */
 enum { AHEAD = 32 };
-enum { WORD_BYTES = 4, CHUNK_BYTES = 16, CHUNK_WORDS = 4, WORD_MASK = 15, WARP = 32 };
+enum { WORD_BYTES = 4, HALF_BYTES = 8, CHUNK_BYTES = 16, HALF_WORDS = 2, CHUNK_WORDS = 4, WORD_MASK = 15, WARP = 32 };
+enum { DIVIDED = 1, SPLIT = 2 }; /* bits of sim_word.divided; SPLIT << half */
 
 size_t sim_shadow_chunks(size_t shared_bytes)
 {
@@ -318,56 +320,101 @@ static inline __attribute__((always_inline)) void note_write(sim_shadow *shadow,
     }
 }
 
-_Static_assert(offsetof(sim_word, read_epoch) == 12 + sizeof((sim_word *)0)->readers, "these bytes are compared");
+/* Was a word written by the actor who wrote another word, and not later? Then is_settled holds for it, if it does for
+ * the other. */
+static inline bool is_as_settled(const sim_word *word, const sim_word *other)
+{
+    const bool same_warp = (word->writer | other->writer) < SIM_LOADED && word->writer / WARP == other->writer / WARP;
+    return !word->pending && (same_warp || word->writer == other->writer) && word->write_epoch <= other->write_epoch;
+}
 
 /* Can the word be written because another one could? */
 static inline bool is_as_free(const sim_word *word, const sim_found *found)
 {
     const sim_word *free = &found->free;
-    return found->has_free && memcmp(word, free, offsetof(sim_word, read_epoch)) == 0 &&
-           word->read_epoch <= free->read_epoch && word->other_epoch <= free->other_epoch;
+    return found->has_free && is_as_settled(word, free) && word->read_bytes == free->read_bytes &&
+           memcmp(word->readers, free->readers, sizeof word->readers) == 0 && word->read_epoch <= free->read_epoch &&
+           word->other_epoch <= free->other_epoch;
 }
 
 /* ---- ranges ---- */
 
-/* Returns the entry of one word of a divided chunk. */
+/* Returns the entry of a half of a divided chunk (word: 0 or 2), or of one word of a split half. */
 static sim_word *part_of(sim_shadow *shadow, size_t chunk, size_t word)
 {
     return &shadow->words[shadow->chunk_count + CHUNK_WORDS * chunk + word];
 }
 
+/* Makes an entry of a part the same as that of the whole. */
+static void copy_entry(sim_shadow *shadow, sim_word *part, const sim_word *whole)
+{
+    *part = *whole;
+    for (sim_reader by = SIM_BY_WARP; by < SIM_READERS; by++)
+        if (whole->readers[by] != 0)
+            memcpy(read_epoch(shadow, part, by, 0), read_epoch(shadow, whole, by, 0),
+                   shadow->warp_count * sizeof(uint32_t));
+}
+
+/* Is a chunk divided? If it was in an earlier block, its parts are as unwritten as the whole, and it is whole again.
+ * write_epoch of a divided chunk is the time of the division. */
+static inline bool is_divided(const sim_shadow *shadow, sim_word *whole)
+{
+    if (whole->divided != 0 && whole->write_epoch < shadow->first_epoch)
+        whole->divided = 0;
+    return whole->divided != 0;
+}
+
 static void divide(sim_shadow *shadow, size_t chunk)
 {
     sim_word *whole = &shadow->words[chunk];
-    for (size_t i = 0; i < CHUNK_WORDS; i++) {
-        sim_word *part = part_of(shadow, chunk, i);
-        *part = *whole;
-        for (sim_reader by = SIM_BY_WARP; by < SIM_READERS; by++)
-            if (whole->readers[by] != 0)
-                memcpy(read_epoch(shadow, part, by, 0), read_epoch(shadow, whole, by, 0),
-                       shadow->warp_count * sizeof(uint32_t));
-    }
-    whole->divided = true;
+    copy_entry(shadow, part_of(shadow, chunk, 0), whole);
+    copy_entry(shadow, part_of(shadow, chunk, HALF_WORDS), whole);
+    whole->divided = DIVIDED;
+    whole->write_epoch = shadow->epoch;
 }
 
 /* A function for a word. mask: the bytes of the access in it. */
 typedef sim_conflict (*visit)(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
                               sim_party *ret_other);
 
-/* Visits some words of a chunk one by one. */
-static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
-                                       visit visit_word, sim_party *ret_other)
+/* Visits a half of a divided chunk, or some of its bytes. writes: see visit_range. */
+static inline sim_conflict visit_half(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                      bool writes, visit visit_word, sim_party *ret_other)
 {
-    const size_t chunk = at / CHUNK_BYTES, last = (at + bytes - 1) / WORD_BYTES;
-    if (!shadow->words[chunk].divided)
+    const size_t chunk = at / CHUNK_BYTES, half = at % CHUNK_BYTES / HALF_BYTES;
+    const size_t first = at / WORD_BYTES, last = (at + bytes - 1) / WORD_BYTES;
+    const bool covered = bytes == HALF_BYTES;
+    const uint8_t split = (uint8_t)(SPLIT << half);
+    uint8_t *divided = &shadow->words[chunk].divided;
+    sim_word *whole = part_of(shadow, chunk, half * HALF_WORDS);
+    sim_conflict conflict = SIM_NO_CONFLICT;
+    if (covered && (*divided & split) == 0)
+        return visit_word(shadow, whole, access, WORD_MASK, ret_other);
+    if ((*divided & split) == 0)
+        copy_entry(shadow, whole + 1, whole);
+    *divided |= split;
+    for (size_t i = first; i <= last && conflict == SIM_NO_CONFLICT; i++)
+        conflict = visit_word(shadow, whole + i % HALF_WORDS, access, bytes_in_word(i, at, bytes), ret_other);
+    if (covered && writes && conflict == SIM_NO_CONFLICT)
+        *divided &= (uint8_t)~split;
+    return conflict;
+}
+
+/* Visits some bytes of a chunk by its parts. */
+static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                       bool writes, visit visit_word, sim_party *ret_other)
+{
+    const size_t chunk = at / CHUNK_BYTES;
+    const uint32_t end = at + bytes;
+    sim_conflict conflict = SIM_NO_CONFLICT;
+    if (!is_divided(shadow, &shadow->words[chunk]))
         divide(shadow, chunk);
-    for (size_t i = at / WORD_BYTES; i <= last; i++) {
-        const sim_conflict conflict =
-            visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS), access, bytes_in_word(i, at, bytes), ret_other);
-        if (conflict != SIM_NO_CONFLICT)
-            return conflict;
+    for (uint32_t next; at < end && conflict == SIM_NO_CONFLICT; at = next) {
+        next = (at / HALF_BYTES + 1) * HALF_BYTES;
+        next = next < end ? next : end;
+        conflict = visit_half(shadow, access, at, next - at, writes, visit_word, ret_other);
     }
-    return SIM_NO_CONFLICT;
+    return conflict;
 }
 
 /* Visits all words of a range. writes: the access leaves all words of a covered chunk equal. */
@@ -381,11 +428,11 @@ static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *acc
         next = (at / CHUNK_BYTES + 1) * CHUNK_BYTES;
         next = next < end ? next : end;
         const bool covered = next - at == CHUNK_BYTES;
-        if (covered && !whole->divided) {
+        if (covered && !is_divided(shadow, whole)) {
             conflict = visit_word(shadow, whole, access, WORD_MASK, ret_other);
             continue;
         }
-        conflict = visit_parts(shadow, access, at, next - at, visit_word, ret_other);
+        conflict = visit_parts(shadow, access, at, next - at, writes, visit_word, ret_other);
         if (covered && writes && conflict == SIM_NO_CONFLICT)
             *whole = *part_of(shadow, at / CHUNK_BYTES, 0);
     }
@@ -444,15 +491,6 @@ static inline sim_conflict land_word(sim_shadow *shadow, sim_word *word, const s
     return SIM_NO_CONFLICT;
 }
 
-/* Was a word written by the actor who wrote another word, and not later? Then is_settled holds for it, if it does for
- * the other. */
-static inline bool is_as_settled(const sim_shadow *shadow, const sim_word *word, const sim_word *other)
-{
-    const bool same_warp = (word->writer | other->writer) < SIM_LOADED && word->writer / WARP == other->writer / WARP;
-    return !word->pending && (same_warp || word->writer == other->writer) && word->write_epoch <= other->write_epoch &&
-           word->write_epoch >= shadow->first_epoch;
-}
-
 /* Reads whole chunks by another actor than the warp's own instructions. */
 static sim_conflict read_chunks(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
                                 sim_party *ret_other)
@@ -464,7 +502,7 @@ static sim_conflict read_chunks(sim_shadow *shadow, const sim_access *access, ui
         const bool whole = !word->divided && word->written == WORD_MASK;
         __builtin_prefetch(word + AHEAD, 1);
         __builtin_prefetch(epoch + AHEAD * shadow->warp_count, 1);
-        if (whole && allowed != NULL && is_as_settled(shadow, word, allowed)) {
+        if (whole && allowed != NULL && word->write_epoch >= shadow->first_epoch && is_as_settled(word, allowed)) {
             word->read_bytes = WORD_MASK;
             note_other_read(shadow, word, access, epoch);
             continue;
@@ -509,17 +547,14 @@ void sim_shadow_land(sim_shadow *shadow, const sim_access *access, uint32_t at, 
 static inline sim_conflict visit_lane(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
                                       bool writes, visit visit_word, sim_party *ret_other)
 {
-    const size_t chunk = at / CHUNK_BYTES, last = (at + bytes) / WORD_BYTES;
+    const size_t chunk = at / CHUNK_BYTES;
     sim_word *whole = &shadow->words[chunk];
-    sim_conflict conflict = SIM_NO_CONFLICT;
     if (bytes == CHUNK_BYTES)
-        return whole->divided ? visit_range(shadow, access, at, bytes, writes, visit_word, ret_other)
-                              : visit_word(shadow, whole, access, WORD_MASK, ret_other);
-    if (!whole->divided)
+        return is_divided(shadow, whole) ? visit_range(shadow, access, at, bytes, writes, visit_word, ret_other)
+                                         : visit_word(shadow, whole, access, WORD_MASK, ret_other);
+    if (!is_divided(shadow, whole))
         divide(shadow, chunk);
-    for (size_t i = at / WORD_BYTES; i < last && conflict == SIM_NO_CONFLICT; i++)
-        conflict = visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS), access, WORD_MASK, ret_other);
-    return conflict;
+    return visit_half(shadow, access, at, bytes, writes, visit_word, ret_other);
 }
 
 static inline sim_conflict visit_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, unsigned bytes,

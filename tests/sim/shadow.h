@@ -1,7 +1,8 @@
 /*
  * What the device remembers about each 4-byte word of a block's shared memory: who wrote it and when, who read it and
  * when, and if a copy into it is on its way. From this it detects uninitialised reads, races, use of copied data before
- * it arrived, and missing proxy fences. Four adjacent words are kept as one as long as each access covers all of them.
+ * it arrived, and missing proxy fences. Four adjacent words, or two, are kept as one as long as each access covers all
+ * of them.
  *
  * An actor is a column. Each warp has a column for its own instructions (the generic proxy), and columns for its
  * asynchronous work: its products (wgmma) and its stores (bulk copies to global memory). Loads that arrive at an
@@ -54,9 +55,8 @@ typedef struct sim_clock {
     uint32_t fenced[SIM_FENCED];
 } sim_clock;
 
-/* One word, or four words aligned to their size. */
+/* One word, or two or four words aligned to their size. */
 typedef struct sim_word {
-    /* The fields before read_epoch, with the epochs of the last reads, decide if the word can be written. */
     uint32_t write_epoch;
     uint16_t writer; /* a thread; or SIM_LOADED with the number of an mbarrier, and SIM_COPIED */
     uint16_t write_sync;
@@ -69,13 +69,13 @@ typedef struct sim_word {
     int32_t write_op, read_op;        /* instructions, for messages */
     uint16_t reader, reader_2;        /* two threads of the warp that read last, at read_sync */
     uint16_t read_sync;
-    bool divided; /* an entry of four words: each has its own entry */
+    uint8_t divided; /* an entry of four words: if its halves, or words, have their own entries */
 } sim_word;
 
 enum { SIM_LOADED = 0x8000, SIM_COPIED = 0x4000 };
 
 typedef struct sim_shadow {
-    sim_word *words; /* entries of 16 bytes, then four entries of 4 bytes for each of them */
+    sim_word *words; /* entries of 16 bytes, then four entries of 4 bytes, or of 8 in turn, for each of them */
     size_t chunk_count;
     uint32_t *read_epochs[SIM_READERS]; /* [word][warp]; NULL: not needed yet */
     uint32_t epoch, first_epoch;        /* first_epoch: where this block began */
