@@ -212,7 +212,7 @@ static const fault faults[] = {
     {heads, "role=combine", "role=convert", "no step combines"},
     {heads, "heads=2", "heads=65537", "heads is 65537"},
     {heads, "heads=2", "waves=1 splits=16 heads=2", "heads is 2; it is for backward without waves"},
-    {heads, "workspace=rows_and_dq ", "", "heads is 2, which needs a workspace with rows"},
+    {heads, "workspace=rows_and_dq ", "", "heads is 2, which needs workspace=rows_and_dq"},
     {plain, "keys=64", "keys=64 heads=1", "heads is 1; it is for backward without waves"},
     {split, "role=combine", "role=combine role=main", "step 2: 'threads=' is expected"},
 };

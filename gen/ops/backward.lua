@@ -193,7 +193,7 @@ function M.family(name, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
             dq_order = M.adds_dq_in_order(v) and 1 or 0, dq_parts = dq_parts, prepared = v.rows == "prepared",
-            writers = 32 * v.warps, target = "workspace", converts = v.dq ~= "separate",
+            writers = 32 * v.warps,
          })
       end,
    })

@@ -15,8 +15,6 @@
 --   dq       who adds dQ to its sums. atomic: each warp its part, from registers. bulk: the copy engine, one tile
 --            later (bwd_dq_bulk.cuh). group: one more warpgroup, which computes dQ alone (bwd_dq_group.cuh)
 --            With deterministic=1 a thread of the producer counts, and lets the copy engine add (bwd_producer.cuh)
---   target   what is added to: sums in the workspace, which a convert step turns into dQ; or the tensor dQ, which is
---            fp32 with partial (hopper/dq_rows.cuh). So no step clears sums, converts them and adds them to dQ
 --   order    dV is started before dS is made (early), or after it (late), which frees registers. With these, dq=bulk
 --            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64
 local axes_of = require("core.axes")
@@ -104,7 +102,7 @@ local function smem_bytes(v)
    bytes = bytes + 8 * (2 + (counted and 3 or 2) * stages(v))
    if v.dq == "bulk" then
       local sharing, width = dq_shares(v)
-      return (bytes + 127) // 128 * 128 + v.br * sharing * (width * 4 + (v.target == "tensor" and 32 or 0))
+      return (bytes + 127) // 128 * 128 + v.br * sharing * width * 4
    end
    return division == by_product and bytes + 4 * scores or bytes -- P^T has one, in fp32
 end
@@ -143,7 +141,7 @@ end
 local function shape_of(v)
    return {
       dtype = v.dtype, br = v.br, bc = division_of(v).keys, split = v.split, heads = v.heads, waves = waves,
-      dq = v.target == "tensor" and "direct" or "atomic", rows = "prepared",
+      dq = "atomic", rows = "prepared",
    }
 end
 
@@ -233,7 +231,7 @@ local function names(v)
    local division = division_of(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
-      prepared = true, converts = v.target == "workspace",
+      prepared = true,
       smem_bytes = smem_bytes(v), bc = division.keys, groups = division.groups, stages = stages(v), qwarps = 1,
       writers = writers(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
@@ -292,30 +290,12 @@ M.axes = axes_of.joined(kinds.axes(256), features.wgmma_axes({"none", "fp16", "b
       end,
    },
    {
-      name = "target", values = {"workspace", "tensor"}, quiet = true,
-      when = function(v)
-         if v.target == "tensor" and v.partial == 0 then
-            return nil, "dQ in 16 bits is summed elsewhere"
-         elseif v.target == "tensor" and v.d > 128 then
-            return nil, "warpgroups that divide the products add to the workspace"
-         elseif v.target == "tensor" and v.dropout == 1 and d_pad(v) > 64 then
-            return nil, "dropout leaves no registers for the way to rows of dQ"
-         elseif v.target == "tensor" and v.dq == "bulk" and v.deterministic == 1 then
-            return nil, "where blocks add in order, one thread adds a whole tile, which is contiguous in the workspace"
-         end
-         return true
-      end,
-   },
-   {
       name = "order", values = {"early", "late"}, quiet = true,
       when = function(v)
          if v.order == "late" and v.dq == "atomic" then
             return nil, "warps that add to dQ themselves have one order"
          elseif v.order == "early" and v.dq == "group" and d_pad(v) > 80 then
             return nil, "registers for more than 80 columns remain if dV is late"
-         elseif v.order == "late" and v.target == "tensor" and d_pad(v) > 112
-            and (v.causal == 0 or v.window > 0 or v.d < 128) then
-            return nil, "S of the next tile and the way to rows of dQ need too many registers"
          elseif v.dq ~= "atomic" and not features_fit(v) then
             return nil, "sums, S, dP and what features keep need too many registers"
          end
@@ -324,16 +304,7 @@ M.axes = axes_of.joined(kinds.axes(256), features.wgmma_axes({"none", "fp16", "b
    },
 })
 
-M.selection = {
-   limit = 16, covered = {{"br", "split", "heads", "keys"}, {"br", "split", "dq", "target", "order"}}, crowds = {},
-}
-
-local function workspace_of(v)
-   if v.target == "tensor" then
-      return v.deterministic == 1 and "rows_and_turns" or "rows"
-   end
-   return v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq"
-end
+M.selection = {limit = 16, covered = {{"br", "split", "heads", "keys"}, {"br", "split", "dq", "order"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)
@@ -346,15 +317,12 @@ local function recipe(v)
    if v.split > 0 then
       steps[#steps + 1] = bwd.combine_step(M.name, writers(v), 2 * keys * d_pad(v))
    end
-   if v.target == "workspace" then
-      steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
-   end
+   steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
    return {
       op = "backward", rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
       heads = v.heads > 0 and v.heads or nil,
-      workspace = workspace_of(v),
-      columns = (v.target == "workspace" or v.split > 0) and sharing * width or nil,
+      workspace = v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq", columns = sharing * width,
       maps = string.format("q/%d,k/%d,v/%d,do/%d", v.br, keys, keys, v.br),
       steps = steps,
    }

@@ -137,13 +137,6 @@ static fa2_status check_step(const fa2i_step *step)
     return st == FA2_OK ? check_numbers(step, &per_block, 1) : st;
 }
 
-/* Returns whether a workspace of backward begins with LSE and delta of rows, which a prepare step computes. */
-static bool has_rows(fa2i_workspace workspace)
-{
-    return workspace == FA2I_WORKSPACE_ROWS || workspace == FA2I_WORKSPACE_ROWS_AND_DQ ||
-           workspace == FA2I_WORKSPACE_ROWS_AND_TURNS || workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
-}
-
 /* If keys are split, a main step writes partial results to the workspace, and a combine step merges them. */
 static fa2_status check_splitting(const fa2i_recipe *recipe)
 {
@@ -155,8 +148,10 @@ static fa2_status check_splitting(const fa2i_recipe *recipe)
         return fa2i_fail(FA2_E_INVALID, "keys are split, which needs workspace=partials");
     if (recipe->heads > 0 && (recipe->op != FA2_OP_BACKWARD || recipe->waves > 0))
         return fa2i_fail(FA2_E_INVALID, "heads is %d; it is for backward without waves", recipe->heads);
-    if (recipe->heads > 0 && !has_rows(recipe->workspace))
-        return fa2i_fail(FA2_E_INVALID, "heads is %d, which needs a workspace with rows", recipe->heads);
+    if (recipe->heads > 0 && recipe->workspace != FA2I_WORKSPACE_ROWS_AND_DQ &&
+        recipe->workspace != FA2I_WORKSPACE_ROWS_DQ_AND_TURNS)
+        return fa2i_fail(FA2_E_INVALID, "heads is %d, which needs workspace=rows_and_dq or rows_dq_and_turns",
+                         recipe->heads);
     if ((recipe->waves > 0 || recipe->heads > 0) && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "keys are split, but no step combines the parts");
     return FA2_OK;
@@ -203,7 +198,8 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
     const bool shared_sums =
         recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ || recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
     const bool sums = shared_sums || recipe->workspace == FA2I_WORKSPACE_DQ_OF_TILES;
-    const bool rows = has_rows(recipe->workspace);
+    const bool rows =
+        shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS || recipe->workspace == FA2I_WORKSPACE_ROWS_AND_TURNS;
     const bool parts = recipe->op == FA2_OP_BACKWARD && (recipe->waves > 0 || recipe->heads > 0);
     if ((sums || parts) != (recipe->columns > 0))
         return fa2i_fail(FA2_E_INVALID,

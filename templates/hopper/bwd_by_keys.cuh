@@ -48,10 +48,15 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
                                           const DqTile &dq, uint32 seen, int row_group, int col_group, int warp,
                                           int lane)
 {
-    float *tile_sum = dq_tile(p, coord, batch_head, at.tile);
+    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
     if constexpr (kDqInOrder)
         await_turn(turn_counter(p, coord, batch_head, at.tile), seen, blocks_before(p, coord, at.tile), lane);
-    add_dq_part(tile_sum, p, coord, batch_head, at.tile, dq, row_group * 4 + warp % 4, col_group, lane);
+    const int m = row_group * 4 + warp % 4;
+    if constexpr (kVarlen)
+        add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
+               col_group);
+    else
+        add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
 // Computes dK and dV of 64 keys, and adds to dQ, over `steps` tiles of queries beginning at `at`.

@@ -80,6 +80,17 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     pin(dk);
 }
 
+// Adds a part of dQ of a tile, kDqColumns columns, to the sums.
+__device__ __forceinline__ void add_dq_part(const Params &p, const BlockCoord &coord, const Cursor &at,
+                                            int64 batch_head, const DqTile &dq, int part, int warp, int lane)
+{
+    if constexpr (kVarlen)
+        add_dq(dq_sums(p, coord, batch_head, at.tile, warp, part), dq, lane, p.seq_q - at.tile * kBr - warp * 16, part);
+    else
+        add_dq(p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (warp * kColWarps + part) * kDqWarpPart, dq,
+               lane);
+}
+
 // Adds dS K of the block's keys to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                                  Cursor at, int steps, const Barriers &barriers)
@@ -110,7 +121,7 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
                 hand_over(barriers.ds_empty(stage.index), lane);
             if (kDqInOrder && part == 0)
                 await_turn(counter, seen, before, lane);
-            add_dq_part(dq_tile(p, coord, batch_head, at.tile), p, coord, batch_head, at.tile, dq, warp, part, lane);
+            add_dq_part(p, coord, at, batch_head, dq, part, warp, lane);
         }
         if constexpr (kDqInOrder)
             hand_over(barriers.dq_added(stage.index), lane);

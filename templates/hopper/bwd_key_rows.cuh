@@ -1,4 +1,5 @@
 #pragma once
+#include "backward/dq_sums.cuh"
 #include "backward/epilogue.cuh"
 #include "hopper/bwd_barriers.cuh"
 #include "hopper/bwd_scores.cuh"

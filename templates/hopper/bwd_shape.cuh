@@ -83,8 +83,7 @@ constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
 constexpr int kExchangeBytes = kDsBarriers ? (2 + (kCountsApart ? 3 : 2) * kScoreStages) * 8 : 0;
-// kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers, or 16 rows.
-constexpr int kDqPitch = kDqColumns * 4 + (kDqByRows ? 32 : 0);
-constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqPitch;
+// kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
+constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
 constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");

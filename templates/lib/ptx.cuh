@@ -122,15 +122,10 @@ __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
     return x;
 }
 
-// Adds one number, or two or four contiguous ones, in memory, without a result. Several need SM 9.0.
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_global_8(float *gmem, float x, float y)
-{
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(gmem), "f"(x), "f"(y) : "memory");
 }
 
 __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])

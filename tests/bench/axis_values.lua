@@ -8,7 +8,6 @@ local dims = {16, 32, 64, 80, 128, 256, 512}
 local features = {
    {}, {causal = 1}, {dtype = "fp32"}, {scores = "int8"}, {sums = "fast"}, {scores = "int8", sums = "fast"},
    {bias = "fp16"}, {dropout = 1}, {seqused = 1}, {alibi = 1, causal = 1}, {deterministic = 1, causal = 1},
-   {partial = 1},
 }
 
 local function problem_of(op, dim, feature)

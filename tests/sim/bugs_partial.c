@@ -17,24 +17,7 @@
     }
 #define HOPPER                                                                                                         \
     {                                                                                                                  \
-        "bwd_sm90 ", "!target=", NULL                                                                                  \
-    }
-/* Blocks add to dQ itself: the copy engine, warps, or one more warpgroup. */
-#define BY_ENGINE                                                                                                      \
-    {                                                                                                                  \
-        "bwd_sm90 ", "!split=", "dq=bulk target=tensor"                                                                \
-    }
-#define BY_WARPS                                                                                                       \
-    {                                                                                                                  \
-        "bwd_sm90 ", "br=64 target=tensor", "!split="                                                                  \
-    }
-#define BY_HEADS                                                                                                       \
-    {                                                                                                                  \
-        "bwd_sm90 ", "split=2 heads=1", "target=tensor"                                                                \
-    }
-#define BY_GROUP                                                                                                       \
-    {                                                                                                                  \
-        "bwd_sm90 ", "!split=", "dq=group target=tensor"                                                               \
+        "bwd_sm90 ", NULL, NULL                                                                                        \
     }
 #define MERGE                                                                                                          \
     {                                                                                                                  \
@@ -119,30 +102,6 @@ static const bug bugs[] = {
     {"none, partial, backward on wgmma", "h200", HOPPER, "", "", 1, MERGES BACKWARD, NULL, NULL},
     {"none, partial, backward by products on wgmma", "h200", HOPPER, "", "", 1, MERGES BACKWARD ",D=256", NULL, NULL},
 
-    {"none, partial, backward into dQ by the copy engine", "h200", BY_ENGINE, "", "", 1, MERGES BACKWARD ",D=128", NULL,
-     NULL},
-    {"none, partial, backward into dQ by the copy engine, D=72", "h200", BY_ENGINE, "", "", 1, WRITES BACKWARD ",D=72",
-     NULL, NULL},
-    {"none, partial, backward into dQ by the copy engine, packed", "h200", BY_ENGINE, "", "", 1, MERGES PACKED ",D=96",
-     NULL, NULL},
-    {"none, partial, backward into dQ by warps", "h200", BY_WARPS, "", "", 1, WRITES BACKWARD ",D=40", NULL, NULL},
-    {"none, partial, backward into dQ by warps, packed", "h200", BY_WARPS, "", "", 1, WRITES PACKED, NULL, NULL},
-    {"none, partial, backward into dQ of some heads", "h200", BY_HEADS, "", "", 1, MERGES BACKWARD ",Hq=4", NULL, NULL},
-    {"none, partial, backward into dQ in order", "h200", BY_WARPS, "", "", 1, MERGES BACKWARD ",deterministic=1", NULL,
-     NULL},
-    {"none, partial, backward into dQ by a warpgroup", "h200", BY_GROUP, "", "", 1, WRITES BACKWARD, NULL, NULL},
-    {"none, partial, backward into dQ by a warpgroup in order", "h200", BY_GROUP, "", "", 1,
-     MERGES BACKWARD ",deterministic=1", NULL, NULL},
-
-    {"partial, dQ that is not scaled", "h200", BY_WARPS, "dq[0][n][2 * h] * p.scale", "dq[0][n][2 * h]", 1,
-     MERGES BACKWARD, "dQ", NULL},
-    {"partial, rows of dQ after the last one", "h200", BY_ENGINE, "lane < 16 && at.tile * kBr + row < p.seq_q",
-     "lane < 16", 1, WRITES BACKWARD ",D=128", "", NULL},
-    {"partial, dQ that the copy engine has not read", "h200", BY_ENGINE,
-     "wait_stores();  // this lane's row of the part before is read", ";", 1, MERGES BACKWARD ",D=128", "shared memory",
-     NULL},
-    {"partial, dQ that is not cleared", "h200", BY_ENGINE, "clear_chunk(to + chunk * kChunkBytes);\n    if constexpr",
-     ";\n    if constexpr", 1, WRITES BACKWARD ",D=128", "", NULL},
     {"partial, gradients that are not added", "rtx3060", ADDED, "x = float2{x.x + old.x, x.y + old.y};", "", 1,
      MERGES BACKWARD, "x the bound", NULL},
     {"partial, dQ that is not added", "h200", HOPPER, "float4{x.x + old.x, x.y + old.y,", "float4{x.x, x.y,", 1,

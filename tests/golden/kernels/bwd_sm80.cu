@@ -746,15 +746,10 @@ __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
     return x;
 }
 
-// Adds one number, or two or four contiguous ones, in memory, without a result. Several need SM 9.0.
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_global_8(float *gmem, float x, float y)
-{
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(gmem), "f"(x), "f"(y) : "memory");
 }
 
 __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
@@ -1071,25 +1066,6 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
             }
         }
     }
-}
-
-// Returns the sums of a tile of queries. With packed sequences, dq_sums finds them.
-template <class Coord>
-__device__ __forceinline__ float *dq_tile(const Params &p, const Coord &, int64 batch_head, int tile)
-{
-    return kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + tile) * kDqTile;
-}
-
-// Adds a warp's m16 tile (wgmma). to: what dq_tile returned; first: number of the m16 tile in the tile of queries;
-// part: of the columns.
-template <class Coord>
-__device__ __forceinline__ void add_dq_part(float *to, const Params &p, const Coord &coord, int64 batch_head, int tile,
-                                            const DqTile &dq, int first, int part, int lane)
-{
-    if constexpr (kVarlen)
-        add_dq(dq_sums(p, coord, batch_head, tile, first, part), dq, lane, p.seq_q - tile * kBr - first * 16, part);
-    else
-        add_dq(to + (first * kColWarps + part) * kDqWarpPart, dq, lane);
 }
 
 // The empty policy: blocks add to dQ in any order.

@@ -312,7 +312,6 @@ constexpr int kWriters = 256;           // threads that write a tile of dK, or o
 constexpr int kConvertRows = 32;  // rows of dQ of a block that converts it
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kGroups = 2;         // consumer warpgroups
-constexpr bool kDqByRows = false;  // blocks add to dQ itself; else to sums in the workspace
 constexpr int kDqColumns = 64;  // columns of dQ per warpgroup, or at a time
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -397,9 +396,8 @@ constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
 constexpr int kExchangeBytes = kDsBarriers ? (2 + (kCountsApart ? 3 : 2) * kScoreStages) * 8 : 0;
-// kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers, or 16 rows.
-constexpr int kDqPitch = kDqColumns * 4 + (kDqByRows ? 32 : 0);
-constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqPitch;
+// kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
+constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
 constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 // ---- generated text: wgmma names each register of its accumulator, which C++ cannot express -------------------------
@@ -769,15 +767,10 @@ __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
     return x;
 }
 
-// Adds one number, or two or four contiguous ones, in memory, without a result. Several need SM 9.0.
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_global_8(float *gmem, float x, float y)
-{
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(gmem), "f"(x), "f"(y) : "memory");
 }
 
 __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
@@ -1094,25 +1087,6 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
             }
         }
     }
-}
-
-// Returns the sums of a tile of queries. With packed sequences, dq_sums finds them.
-template <class Coord>
-__device__ __forceinline__ float *dq_tile(const Params &p, const Coord &, int64 batch_head, int tile)
-{
-    return kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + tile) * kDqTile;
-}
-
-// Adds a warp's m16 tile (wgmma). to: what dq_tile returned; first: number of the m16 tile in the tile of queries;
-// part: of the columns.
-template <class Coord>
-__device__ __forceinline__ void add_dq_part(float *to, const Params &p, const Coord &coord, int64 batch_head, int tile,
-                                            const DqTile &dq, int first, int part, int lane)
-{
-    if constexpr (kVarlen)
-        add_dq(dq_sums(p, coord, batch_head, tile, first, part), dq, lane, p.seq_q - tile * kBr - first * 16, part);
-    else
-        add_dq(to + (first * kColWarps + part) * kDqWarpPart, dq, lane);
 }
 
 // The empty policy: blocks add to dQ in any order.
@@ -2204,10 +2178,15 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
                                           const DqTile &dq, uint32 seen, int row_group, int col_group, int warp,
                                           int lane)
 {
-    float *tile_sum = dq_tile(p, coord, batch_head, at.tile);
+    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
     if constexpr (kDqInOrder)
         await_turn(turn_counter(p, coord, batch_head, at.tile), seen, blocks_before(p, coord, at.tile), lane);
-    add_dq_part(tile_sum, p, coord, batch_head, at.tile, dq, row_group * 4 + warp % 4, col_group, lane);
+    const int m = row_group * 4 + warp % 4;
+    if constexpr (kVarlen)
+        add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
+               col_group);
+    else
+        add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
 // Computes dK and dV of 64 keys, and adds to dQ, over `steps` tiles of queries beginning at `at`.
