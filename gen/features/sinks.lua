@@ -8,6 +8,7 @@ M.axis = {
 }
 
 M.by_head, M.fp32, M.reads_rows = true, true, true
+M.step_file = "backward/sinks.cuh"
 
 -- Returns the step that computes the gradient from prepared rows.
 function M.backward_step(name)

@@ -38,7 +38,7 @@ static inline bool fa2i_merges_lse(const fa2_problem *problem)
  * wanted. */
 typedef struct fa2i_factors {
 #define FA2I_FACTOR(member, ...) float member;
-#include "runtime/ops/factors.def"
+#include "runtime/base/factors.def"
 #undef FA2I_FACTOR
 } fa2i_factors;
 
