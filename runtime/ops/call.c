@@ -58,6 +58,11 @@ void fa2i_factors_put(fa2_op op, void *args, const fa2i_factors *factors)
 #undef FA2I_FACTOR
 }
 
+double fa2i_cap_of(const fa2i_factors *factors)
+{
+    return (double)factors->softcap;
+}
+
 /* ---- what kernels take ---- */
 
 static fa2_status check_softmax_scale(float softmax_scale)
@@ -120,7 +125,7 @@ fa2i_scales fa2i_scales_of(const fa2_problem *problem, const void *args)
     const double scale = kernels_scale(problem, fa2i_softmax_scale(problem, factors.softmax_scale));
     if (!problem->softcap)
         return (fa2i_scales){scale, scale, 0};
-    const double softcap = (double)factors.softcap;
+    const double softcap = fa2i_cap_of(&factors);
     return (fa2i_scales){scale, softcap, (float)(scale / softcap)};
 }
 

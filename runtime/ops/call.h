@@ -53,6 +53,9 @@ void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem);
 /* Returns the factors without those that the problem does not have. */
 fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors);
 
+/* Returns the cap of scores; 0: none. */
+double fa2i_cap_of(const fa2i_factors *factors);
+
 /* Returns the softmax scale of a call; 0 means the default. */
 double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale);
 
