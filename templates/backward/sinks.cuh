@@ -1,6 +1,5 @@
 #pragma once
 #include "backward/coord.cuh"
-#include "features/sinks.cuh"
 #include "lib/ptx.cuh"
 
 // ---- the gradient of sinks: -sum over the rows of a head of exp(sink - LSE) * delta ------------------------
@@ -19,7 +18,7 @@ template <int kBlockThreads> __device__ __forceinline__ void head_sums(const Par
     // A separate multiplication, rounded as in the computation of LSE. For a row that saw no key, LSE is the sink, and
     // the difference must be exactly 0. An FMA would not round the product: the difference would be a rounding error,
     // and for a large sink exp2 of it would be infinity, times a delta of 0.
-    const float sink = __fmul_rn(sink_of_head(p, head), 1.4426950408889634f);
+    const float sink = __fmul_rn(p.features.sinks[head], 1.4426950408889634f);
     float sum = 0.0f;
     for (int batch = 0; batch < batches(p); batch++) {
         const float *rows = p.rows + (int64(batch) * p.heads_q + head) * head_rows;

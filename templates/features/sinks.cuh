@@ -3,16 +3,10 @@
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// A template, because the parameters of kernels without features have no such member.
-template <class AnyParams> __device__ __forceinline__ float sink_of_head(const AnyParams &p, int head)
-{
-    return p.features.sinks[head];
-}
-
 // Returns the sink of a row's head. row: of the block.
 template <class Coord> __device__ __forceinline__ float sink_at(const Params &p, const Coord &coord, int row)
 {
-    return sink_of_head(p, coord.query_head(p, row));
+    return p.features.sinks[coord.query_head(p, row)];
 }
 
 // Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it

@@ -223,7 +223,7 @@ struct PageSteps {
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *carried = nullptr;
+    static constexpr const float *sinks = nullptr, *carried = nullptr;
     static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
@@ -1187,16 +1187,10 @@ __device__ __forceinline__ float least_maximum(const Params &p)
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// A template, because the parameters of kernels without features have no such member.
-template <class AnyParams> __device__ __forceinline__ float sink_of_head(const AnyParams &p, int head)
-{
-    return p.features.sinks[head];
-}
-
 // Returns the sink of a row's head. row: of the block.
 template <class Coord> __device__ __forceinline__ float sink_at(const Params &p, const Coord &coord, int row)
 {
-    return sink_of_head(p, coord.query_head(p, row));
+    return p.features.sinks[coord.query_head(p, row)];
 }
 
 // Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it

@@ -1692,16 +1692,10 @@ __device__ __forceinline__ float least_maximum(const Params &p)
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// A template, because the parameters of kernels without features have no such member.
-template <class AnyParams> __device__ __forceinline__ float sink_of_head(const AnyParams &p, int head)
-{
-    return p.features.sinks[head];
-}
-
 // Returns the sink of a row's head. row: of the block.
 template <class Coord> __device__ __forceinline__ float sink_at(const Params &p, const Coord &coord, int row)
 {
-    return sink_of_head(p, coord.query_head(p, row));
+    return p.features.sinks[coord.query_head(p, row)];
 }
 
 // Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
@@ -3098,7 +3092,7 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
         }
         float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
         if constexpr (kSinks) {
-            const SinkEnd end(most, sum, sink_of_head(p, head));
+            const SinkEnd end(most, sum, p.features.sinks[head]);
             inverse = end.inverse;
             lse = end.lse;
         }
