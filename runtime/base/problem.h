@@ -61,6 +61,9 @@ typedef enum fa2i_field_rounding { FA2I_ROUNDING_EXACT, FA2I_ROUNDING_UP, FA2I_R
 
 enum { FA2I_NOT_FP32 = 1 << 8 };
 
+/* The largest head_dim of fp32. */
+enum { FA2I_FP32_HEAD_DIM_MAX = 256 };
+
 /* A line of problem.def, which explains the columns. */
 typedef struct fa2i_field {
     const char *name, *key;

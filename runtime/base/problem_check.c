@@ -165,8 +165,6 @@ static fa2_status check_kv(const fa2_problem *p, int *field)
     return FA2_OK;
 }
 
-enum { FP32_HEAD_DIM_MAX = 256 };
-
 /* Refuses what kernels of fp32 do not have. */
 static fa2_status check_fp32(const fa2_problem *p, int *field)
 {
@@ -183,9 +181,9 @@ static fa2_status check_fp32(const fa2_problem *p, int *field)
                              value_text(*field, fa2i_field_get(p, *field), value), value_text(*field, 0, none));
     }
     *field = FA2I_FIELD_head_dim;
-    if (p->head_dim > FP32_HEAD_DIM_MAX)
+    if (p->head_dim > FA2I_FP32_HEAD_DIM_MAX)
         return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; it must be at most %d where dtype is fp32",
-                         (int)p->head_dim, FP32_HEAD_DIM_MAX);
+                         (int)p->head_dim, FA2I_FP32_HEAD_DIM_MAX);
     return FA2_OK;
 }
 
