@@ -13,6 +13,7 @@
 --   by_head                  optional: true: a block must know its head, for an array with an entry or plane for each
 --   reads_rows               optional: true: a step of backward reads prepared rows
 --   backward_step(name, v)   optional: a step of backward between the preparing and the main one, or nil
+--   step_file                the template of this step
 local M = {}
 
 local alibi = require("features.alibi")
@@ -194,6 +195,15 @@ local function asked_of(v)
    return setmetatable(has, {__index = unknown}), number
 end
 
+-- Returns the templates of the steps that the features have in backward.
+local function step_files_of(v, op)
+   local files = {}
+   for _, feature in ipairs(op == "backward" and features_of(v) or {}) do
+      files[#files + 1] = feature.step_file
+   end
+   return files
+end
+
 -- Returns the constants that are true or false, as a list of {name, on, says}: kSoftcap, kCacheRows, ...
 local function switches_of(v, has)
    local list = {}
@@ -217,7 +227,7 @@ function M.names(v, op)
    return {
       has = has, switches = switches_of(v, has), rotary_columns = has.rotary and v.rotary_dim or 0,
       window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
-      dbias = has_gradient, kv_type = kv8.type_of(v),
+      dbias = has_gradient, kv_type = kv8.type_of(v), step_files = step_files_of(v, op),
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,
       features = number > 0, score_params = number > 0 or has.softcap or v.window ~= 0,

@@ -8,10 +8,11 @@ M.axis = {
 }
 
 M.by_head, M.fp32, M.reads_rows = true, true, true
+M.step_file = "backward/sinks.cuh"
 
 -- Returns the step that computes the gradient from prepared rows.
 function M.backward_step(name)
-   return {entry = name .. "_sinks", role = "sinks", threads = 256, smem = 0, blocks = "heads"}
+   return {entry = name .. "_sinks", role = "head_sums", threads = 256, smem = 0, blocks = "heads"}
 end
 
 return M

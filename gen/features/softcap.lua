@@ -1,4 +1,4 @@
--- softcap: scores are s = c tanh(scale q k / c), before any mask (templates/features/softcap.cuh).
+-- softcap: scores are s = c tanh(scale q k / c), before any mask (templates/features/modifier.cuh).
 local M = {}
 
 M.axis = {

@@ -2,12 +2,11 @@
 local axes_of = require("core.axes")
 local columns = require("features.columns")
 local features = require("features.list")
+local host = require("host")
 local kinds = require("ops.kinds")
 local plain_cost = require("ops.forward_plain_cost")
 
 local M = {}
-
-local most_columns = 256
 
 -- ffma: FMA instructions. tf32: three products of TF32 on tensor cores.
 local product = {
@@ -22,8 +21,8 @@ local product = {
 
 -- Returns the axes of a family: the problem, the features, `more`, the product, and the tile.
 function M.axes(op, more, tile)
-   return axes_of.joined(kinds.axes(most_columns, {"fp32"}), {columns.axis}, features.fp32_axes(op), more, {product},
-                         tile)
+   local kind_axes = kinds.axes(host.fp32_columns, {"fp32"})
+   return axes_of.joined(kind_axes, {columns.axis}, features.fp32_axes(op), more, {product}, tile)
 end
 
 -- Constants of the model that the 16-bit families have not. Not fitted.

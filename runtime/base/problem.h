@@ -59,6 +59,11 @@ typedef enum fa2i_field_distance {
 
 typedef enum fa2i_field_rounding { FA2I_ROUNDING_EXACT, FA2I_ROUNDING_UP, FA2I_ROUNDING_TILES } fa2i_field_rounding;
 
+enum { FA2I_NOT_FP32 = 1 << 8 };
+
+/* The largest head_dim of fp32. */
+enum { FA2I_FP32_HEAD_DIM_MAX = 256 };
+
 /* A line of problem.def, which explains the columns. */
 typedef struct fa2i_field {
     const char *name, *key;
@@ -71,7 +76,7 @@ typedef struct fa2i_field {
     bool shown_always;
     fa2i_field_rounding rounding;
     fa2i_field_distance distance;
-    unsigned ops; /* bits 1 << op */
+    unsigned ops; /* bits 1 << op, and FA2I_NOT_FP32 */
     size_t offset;
 } fa2i_field;
 

@@ -17,8 +17,15 @@ enum { BACKWARD_HEAD_DIM_MAX = 256 };
 static const char *remark_on(int field)
 {
     switch (field) {
-    case FA2I_FIELD_softcap:
-        return ": the softcap's value is given with the call";
+#define NOTHING
+#define ASKED(field_)                                                                                                  \
+    case FA2I_FIELD_##field_:                                                                                          \
+        return ": the " #field_ "'s value is given with the call";
+#define FA2I_FACTOR(member, needs, ...) needs
+#include "runtime/base/factors.def"
+#undef FA2I_FACTOR
+#undef ASKED
+#undef NOTHING
     case FA2I_FIELD_dropout:
         return ": the probability is given with the call";
     case FA2I_FIELD_window:
@@ -158,13 +165,9 @@ static fa2_status check_kv(const fa2_problem *p, int *field)
     return FA2_OK;
 }
 
-enum { FP32_HEAD_DIM_MAX = 256 };
-
 /* Refuses what kernels of fp32 do not have. */
 static fa2_status check_fp32(const fa2_problem *p, int *field)
 {
-    static const int lacking[] = {FA2I_FIELD_v_in_k,     FA2I_FIELD_softcap, FA2I_FIELD_dropout, FA2I_FIELD_leftpad,
-                                  FA2I_FIELD_cache_rows, FA2I_FIELD_append,  FA2I_FIELD_kv,      FA2I_FIELD_carry};
     char value[VALUE_CHARS], none[VALUE_CHARS];
     if (p->dtype != FA2_FP32)
         return FA2_OK;
@@ -172,16 +175,15 @@ static fa2_status check_fp32(const fa2_problem *p, int *field)
     if (p->op == FA2_OP_MERGE)
         return fa2i_fail(FA2_E_UNSUPPORTED, "op is %s; it must be forward or backward where dtype is fp32",
                          fa2i_field_name(FA2I_FIELD_op, (int32_t)p->op));
-    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
-        *field = lacking[i];
-        if (fa2i_field_get(p, *field) != 0)
+    for (*field = 0; *field < FA2I_FIELD_COUNT; ++*field) {
+        if ((fa2i_fields[*field].ops & FA2I_NOT_FP32) != 0 && fa2i_field_get(p, *field) != 0)
             return fa2i_fail(FA2_E_UNSUPPORTED, "%s is %s; it must be %s where dtype is fp32", fa2i_fields[*field].name,
                              value_text(*field, fa2i_field_get(p, *field), value), value_text(*field, 0, none));
     }
     *field = FA2I_FIELD_head_dim;
-    if (p->head_dim > FP32_HEAD_DIM_MAX)
+    if (p->head_dim > FA2I_FP32_HEAD_DIM_MAX)
         return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; it must be at most %d where dtype is fp32",
-                         (int)p->head_dim, FP32_HEAD_DIM_MAX);
+                         (int)p->head_dim, FA2I_FP32_HEAD_DIM_MAX);
     return FA2_OK;
 }
 

@@ -220,8 +220,9 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
                          "workspace=%s; a step role=quantise blocks=head_tiles and "
                          "workspace=int8_keys need each other",
                          workspaces[recipe->workspace]);
-    if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_SINKS) != NULL)
-        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step for sinks reads rows", workspaces[recipe->workspace]);
+    if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_HEAD_SUMS) != NULL)
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step role=head_sums reads rows",
+                         workspaces[recipe->workspace]);
     if (sums && fa2i_recipe_step(recipe, FA2I_STEP_CONVERT) == NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step converts what is in it",
                          workspaces[recipe->workspace]);

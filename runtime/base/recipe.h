@@ -27,13 +27,13 @@
 
 /* The purpose of a step. X(NAME, word). */
 #define FA2I_ROLE_LIST(X)                                                                                              \
-    X(FA2I_STEP_MAIN, "main")         /* the operation itself; timed, shown and checked for fitting */                 \
-    X(FA2I_STEP_COMBINE, "combine")   /* merges partial results; runs only if keys are split */                        \
-    X(FA2I_STEP_PREPARE, "prepare")   /* before the main step */                                                       \
-    X(FA2I_STEP_CONVERT, "convert")   /* after it: turns results in the workspace into outputs */                      \
-    X(FA2I_STEP_SINKS, "sinks")       /* after prepare: computes dsinks from prepared rows */                          \
-    X(FA2I_STEP_CLEAR, "clear")       /* before the main step: zeros what that adds to */                              \
-    X(FA2I_STEP_QUANTISE, "quantise") /* before the main step: rounds K to 8-bit integers */
+    X(FA2I_STEP_MAIN, "main")           /* the operation itself; timed, shown and checked for fitting */               \
+    X(FA2I_STEP_COMBINE, "combine")     /* merges partial results; runs only if keys are split */                      \
+    X(FA2I_STEP_PREPARE, "prepare")     /* before the main step */                                                     \
+    X(FA2I_STEP_CONVERT, "convert")     /* after it: turns results in the workspace into outputs */                    \
+    X(FA2I_STEP_HEAD_SUMS, "head_sums") /* after prepare: sums of prepared rows, a number per head */                  \
+    X(FA2I_STEP_CLEAR, "clear")         /* before the main step: zeros what that adds to */                            \
+    X(FA2I_STEP_QUANTISE, "quantise")   /* before the main step: rounds K to 8-bit integers */
 
 /* The work of one block of a step, and the operations that have such blocks. X(NAME, word, ops).
  *

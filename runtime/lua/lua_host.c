@@ -178,6 +178,8 @@ void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host)
     luaL_newlibtable(L, functions);
     lua_pushlightuserdata(L, host);
     luaL_setfuncs(L, functions, 1);
+    lua_pushinteger(L, FA2I_FP32_HEAD_DIM_MAX);
+    lua_setfield(L, -2, "fp32_columns"); /* the most columns of Q, K and V in fp32 */
 }
 
 static void remove_fields(lua_State *L, const char *const *names)

@@ -19,7 +19,7 @@ fa2i_factors fa2i_factors_of(const fa2_problem *problem, const void *args)
     const bool is_forward = problem->op == FA2_OP_FORWARD;
 #define FA2I_FACTOR(member, needs, ...) .member = !(needs) ? 0 : is_forward ? forward->member : backward->member,
     return (fa2i_factors){
-#include "runtime/ops/factors.def"
+#include "runtime/base/factors.def"
     };
 #undef FA2I_FACTOR
 }
@@ -28,7 +28,7 @@ fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors
 {
 #define FA2I_FACTOR(member, needs, ...) .member = (needs) ? factors.member : 0,
     return (fa2i_factors){
-#include "runtime/ops/factors.def"
+#include "runtime/base/factors.def"
     };
 #undef FA2I_FACTOR
 }
@@ -43,7 +43,7 @@ void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem)
 #define FA2I_FACTOR(member, needs, ...)                                                                                \
     if (factors->member != 0)                                                                                          \
         needs;
-#include "runtime/ops/factors.def"
+#include "runtime/base/factors.def"
 #undef FA2I_FACTOR
 #undef NOTHING
 #undef ASKED
@@ -54,8 +54,13 @@ void fa2i_factors_put(fa2_op op, void *args, const fa2i_factors *factors)
     fa2_forward_args *forward = args;
     fa2_backward_args *backward = args;
 #define FA2I_FACTOR(member, ...) *(op == FA2_OP_FORWARD ? &forward->member : &backward->member) = factors->member;
-#include "runtime/ops/factors.def"
+#include "runtime/base/factors.def"
 #undef FA2I_FACTOR
+}
+
+double fa2i_cap_of(const fa2i_factors *factors)
+{
+    return (double)factors->softcap;
 }
 
 /* ---- what kernels take ---- */
@@ -120,7 +125,7 @@ fa2i_scales fa2i_scales_of(const fa2_problem *problem, const void *args)
     const double scale = kernels_scale(problem, fa2i_softmax_scale(problem, factors.softmax_scale));
     if (!problem->softcap)
         return (fa2i_scales){scale, scale, 0};
-    const double softcap = (double)factors.softcap;
+    const double softcap = fa2i_cap_of(&factors);
     return (fa2i_scales){scale, softcap, (float)(scale / softcap)};
 }
 

@@ -38,7 +38,7 @@ static inline bool fa2i_merges_lse(const fa2_problem *problem)
  * wanted. */
 typedef struct fa2i_factors {
 #define FA2I_FACTOR(member, ...) float member;
-#include "runtime/ops/factors.def"
+#include "runtime/base/factors.def"
 #undef FA2I_FACTOR
 } fa2i_factors;
 
@@ -52,6 +52,9 @@ void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem);
 
 /* Returns the factors without those that the problem does not have. */
 fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors);
+
+/* Returns the cap of scores; 0: none. */
+double fa2i_cap_of(const fa2i_factors *factors);
 
 /* Returns the softmax scale of a call; 0 means the default. */
 double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale);

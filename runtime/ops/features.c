@@ -14,7 +14,12 @@
 
 static bool has_terms(const fa2_problem *problem)
 {
-    return problem->alibi || problem->bias != FA2_BIAS_NONE;
+    const uint32_t asked = fa2i_operands_asked(problem);
+    for (int i = 0; asked >> i != 0; i++) {
+        if ((asked >> i & 1) != 0 && fa2i_operands[i].access == FA2I_ACCESS_TERM)
+            return true;
+    }
+    return false;
 }
 
 static fa2_status check_scale(double scale)

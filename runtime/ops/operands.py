@@ -15,7 +15,7 @@ COLUMNS = ("id", "name", "member", "elem", "shape", "strides", "field", "ops", "
 ELEMS = {"FP32": "fp32", "INT32": "int32", "UINT64": "uint64", "DTYPE": "dtype", "BIAS": "type of the bias",
          "SCALE": "fp32 or fp16"}
 DIMS = {"B1": "B + 1", "One": "1", "P": "pages", "R": "positions", "R2": "rotary_dim / 2", "N": "Sn"}
-ACCESS = {"READ": "read", "MAY_READ": "read, or NULL", "GROW": "read; written with `append`",
+ACCESS = {"READ": "read", "TERM": "read", "MAY_READ": "read, or NULL", "GROW": "read; written with `append`",
           "WRITE": "written", "MAY_WRITE": "written, or NULL"}
 BEGIN, END = "<!-- runtime/ops/operands.py writes this table -->", "<!-- end of the table -->"
 
@@ -44,12 +44,12 @@ KEYWORDS = {
 def settings(path=HERE.parent / "python/native/settings.def"):
     """Returns the settings of a call as a stub file has them."""
     def included(match):
-        pattern, line = KEYWORDS[match[1]]
-        text = (HERE / match[1]).read_text(encoding="utf-8").split("*/", 1)[1]
+        pattern, line = KEYWORDS[match[2]]
+        text = (HERE.parent / match[1] / match[2]).read_text(encoding="utf-8").split("*/", 1)[1]
         return "\n".join(re.sub(pattern, line, found[0]) for found in re.finditer(pattern, text, re.M))
 
-    text = re.sub(r'^#include "runtime/ops/(\w+\.def)"$', included, path.read_text(encoding="utf-8").split("*/", 1)[1],
-                  flags=re.M)
+    text = re.sub(r'^#include "runtime/(\w+)/(\w+\.def)"$', included,
+                  path.read_text(encoding="utf-8").split("*/", 1)[1], flags=re.M)
     return [f"{word}: {kind} = {default}," for word, default, kind in
             re.findall(r'^SETTING\((\w+), ([\w.\']+), "([^"]+)",', text, re.M)]
 

@@ -7,7 +7,7 @@
 // Its entry point is in steps.cu.in.
 
 // The kernel; one block per head. The order of the sum is fixed.
-template <int kBlockThreads> __device__ __forceinline__ void sinks(const Params &p)
+template <int kBlockThreads> __device__ __forceinline__ void head_sums(const Params &p)
 {
     __shared__ float sums[kBlockThreads / 32];
     if (p.features.dsinks == nullptr)

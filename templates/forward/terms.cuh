@@ -1,5 +1,6 @@
 #pragma once
 #include "features/modifier.cuh"
+#include "forward/alibi.cuh"
 #include "forward/columns.cuh"
 #include "forward/coord.cuh"
 

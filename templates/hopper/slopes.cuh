@@ -3,12 +3,12 @@
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
-// ---- ALiBi by one more step of S = Q K^T ---------------------------------------------------------------------------
+// ---- slopes times columns, by one more step of S = Q K^T -----------------------------------------------------------
 //
-// If no key of a tile is after the row's own position, the ALiBi term is linear in the key. Its part that is the same
-// for all keys of the tile goes to the softmax (forward/terms.cuh); slope * column remains. It is computed by one more
-// k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So ALiBi needs
-// no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of each row.
+// If no key of a tile is after the row's own position, the term of a slope is linear in the key. Its part that is the
+// same for all keys of the tile goes to the softmax (forward/terms.cuh); slope * column remains. It is computed by one
+// more k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So it
+// needs no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of a row.
 
 static_assert(kBc <= 256, "columns of a tile are numbers in 16 bits");
 
@@ -31,11 +31,11 @@ __device__ __forceinline__ uint64 key_columns(uint32 smem)
 }
 
 // Computes the extra columns of Q for this lane's rows.
-template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const AnyAlibi &alibi, int lane, uint32 (&a)[4])
+template <class Slopes> __device__ __forceinline__ void slope_columns(const Slopes &slopes, int lane, uint32 (&a)[4])
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float slope = alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f;
+        const float slope = slopes.in_product(0, h) ? slopes.slope[0][h] : 0.0f;
         const float most = unpack2(pack2(slope, 0.0f)).x, rest = slope - most;
         const float more = unpack2(pack2(rest, 0.0f)).x;
         a[h] = lane % 4 == 0 ? pack2(most, more) : 0;

@@ -255,7 +255,7 @@ struct Params {
  * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
  * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, bytes that never change, so kernels of older
  *                                  databases continue to work
  * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
  *                                  kernel declares, so new members go to the end
@@ -265,6 +265,8 @@ struct Params {
  *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
  *       FLOAT, INT      32 bits
  */
+#define FA2I_EVERY_BYTES 192 /* of FA2I_PARAM */
+#define FA2I_SCORE_BYTES 16  /* of FA2I_FEATURE_PARAM */
 FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
@@ -300,7 +302,8 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
     static constexpr FeatureParams features{};
 #endif
 };
-static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCORE_BYTES : 0) +
+                                    (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 #line 2 "templates/forward/shared_config.cu.in"
 // ---- configuration of all forward families ---------------------------------------------------------------------

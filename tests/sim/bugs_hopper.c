@@ -148,7 +148,7 @@ static const bug bugs[] = {
     {"none, wgmma, slopes in the product", "h200", SLOPED, "", "", 1, "B=5,Sq=200,Sk=300,causal=1,alibi=1", NULL, NULL},
     {"none, slopes that no 16 bits hold", "h200", SLOPED, "<= 65504.0f", "< 0.0f", 1,
      "B=5,Sq=200,Sk=300,causal=1,alibi=1", NULL, NULL},
-    {"slopes that are in nothing", "h200", SLOPED, "alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f", "0.0f", 1,
+    {"slopes that are in nothing", "h200", SLOPED, "slopes.in_product(0, h) ? slopes.slope[0][h] : 0.0f", "0.0f", 1,
      "B=5,Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
     {"none, wgmma, dropout", "h200", ROWS, "", "", 1, "Sq=200,dropout=1", NULL, NULL},
     {"none, wgmma, dropout, D=128", "h200", STAYS, "", "", 1, "Sq=300,D=128,causal=1,dropout=1", NULL, NULL},

@@ -21,14 +21,14 @@ static void fill_slopes(const fa2i_case *c, int operand, size_t count, void *out
         slopes[i] = i % 11 == 10 ? 0.0f : ldexpf(1.0f, -(int)(i % 9));
 }
 
-/* Sinks from far below to far above the scores of a row, and a -infinity. */
+/* A sink is far below to far above the scores of a row, or -infinity. */
 static void fill_sinks(const fa2i_case *c, int operand, size_t count, void *out)
 {
     static const float values[] = {0.5f, 3.0f, -2.0f, 6.0f, -INFINITY, 30.0f, -2e38f};
-    float *sinks = out;
+    float *of_heads = out;
     (void)operand;
     for (size_t i = 0; i < count; i++)
-        sinks[i] = values[(i + c->seed) % (sizeof values / sizeof *values)];
+        of_heads[i] = values[(i + c->seed) % (sizeof values / sizeof *values)];
 }
 
 /* Says whether the bias hides a score. Hidden are every third field of 64 queries and 160 keys, which begin and end

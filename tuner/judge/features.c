@@ -6,30 +6,27 @@
 #include <math.h>
 #include "runtime/base/problem.h"
 #include "runtime/ops/dropout.h"
+#include "templates/features/limits.def"
 #include "tuner/judge/number.h"
-
-/* Keys of less, with a bias of numbers, are hidden. Kernels begin maxima of rows there (templates/features/hidden.cuh):
- * the same where no number lies near the bound. */
-#define LEAST_SCORE (-0x1p19)
 
 /* The relative error that tanh.approx guarantees. */
 #define TANH_ERROR 0x1p-11
 
 double fa2i_score_modified(double score, const fa2i_factors *factors)
 {
-    const double cap = (double)factors->softcap;
+    const double cap = fa2i_cap_of(factors);
     return cap > 0 ? cap * tanh(score / cap) : score;
 }
 
 double fa2i_score_before(double modified, const fa2i_factors *factors)
 {
-    const double cap = (double)factors->softcap;
+    const double cap = fa2i_cap_of(factors);
     return cap > 0 ? cap * atanh(modified / cap) : modified;
 }
 
 float fa2i_plain_score(fa2_dtype dtype, double score, const fa2i_factors *factors, float *ret_slope)
 {
-    const float cap = factors->softcap, rounded = fa2i_rounded(dtype, (float)score);
+    const float cap = (float)fa2i_cap_of(factors), rounded = fa2i_rounded(dtype, (float)score);
     *ret_slope = 1;
     if (cap == 0)
         return rounded;
@@ -40,13 +37,13 @@ float fa2i_plain_score(fa2_dtype dtype, double score, const fa2i_factors *factor
 
 fa2i_slope fa2i_score_slope(double score, const fa2i_factors *factors)
 {
-    const double cap = (double)factors->softcap, t = cap > 0 ? tanh(score / cap) : 0;
+    const double cap = fa2i_cap_of(factors), t = cap > 0 ? tanh(score / cap) : 0;
     return (fa2i_slope){1 - t * t, expm1(cap * fabs(t) * TANH_ERROR), 2 * t * t * TANH_ERROR};
 }
 
 double fa2i_score_error(const fa2i_factors *factors)
 {
-    return TANH_ERROR * (double)factors->softcap;
+    return TANH_ERROR * fa2i_cap_of(factors);
 }
 
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head, int32_t query,
@@ -90,12 +87,14 @@ double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features
     if (problem->bias == FA2_BIAS_NONE)
         return term;
     term += bias_term(problem, features, batch, head, query, key);
-    return problem->bias != FA2_BIAS_BOOL && score + term < LEAST_SCORE ? -INFINITY : term;
+    /* Kernels begin maxima of rows there (templates/features/hidden.cuh): the same where no number is near the bound. */
+    return problem->bias != FA2_BIAS_BOOL && score + term < (double)FA2I_LEAST_SCORE ? -INFINITY : term;
 }
 
 double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features, int32_t head)
 {
-    return problem->sinks ? (double)((const float *)features->data[FA2I_OPERAND_sinks])[head] : -INFINITY;
+    const float *of_heads = features->data[FA2I_OPERAND_sinks];
+    return fa2i_operand_is_asked(problem, FA2I_OPERAND_sinks) ? (double)of_heads[head] : -INFINITY;
 }
 
 double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int32_t batch, int32_t head, int32_t query,

@@ -184,7 +184,7 @@ def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks
 
 
 def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: Tensor) -> Meeting:
-    """Returns a call with ALiBi by the positions of the whole sequence.
+    """Returns a call with alibi_slopes by the positions of the whole sequence.
 
     Among rows of one piece, a distance is the difference of their numbers, times the piece's stride. Between striped
     pieces it is so, too, and greater by one number less than the stride: it lowers all scores and the LSE alike.

@@ -6,7 +6,7 @@
 ring_ functions have contiguous rows, zigzag_ring_ and stripe_ functions have distributed.positions()'s zigzag and
 striped ones. Results of steps are merged in float32, and rounded once. Other differences:
 
-- windows and ALiBi are those of the whole sequence, and zigzag and stripe serve calls that are not causal, too
+- windows and alibi_slopes are those of the whole sequence, and zigzag and stripe serve calls that are not causal, too
 - gradients with deterministic=True have the same bits in every call
 - what the ring does not serve raises NotImplementedError, alike on all ranks (see distributed.attention)
 

@@ -211,8 +211,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
         mask, bounds, differentiated = _mask_of_keys(key, differentiated), None, None
     # a single query sees all earlier keys anyway; this needs no causal kernel
     settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap,
-                                "scale": scaling, "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout,
-                                **permissions}
+                                "scale": scaling, "sinks": None if s_aux is None else s_aux.float(), "bias": mask,
+                                "dropout_p": dropout, **permissions}
     out: Tensor
     if packed or differentiated is not None:
         query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))

@@ -148,7 +148,7 @@ static bool parse_factors(PyObject *const *values, fa2i_factors *factors)
 #define FA2I_FACTOR(member, needs, keyword, doc)                                                                       \
     &&parse_factor(values[FA2PY_SET_##keyword], #keyword, needs, &factors->member)
     return true
-#include "runtime/ops/factors.def"
+#include "runtime/base/factors.def"
         ;
 #undef FA2I_FACTOR
 #undef ASKED

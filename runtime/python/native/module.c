@@ -189,7 +189,7 @@ static bool add_factors(PyObject *module)
 #define NOTHING                                  NULL
 #define ASKED(field)                             fa2i_fields[FA2I_FIELD_##field].name
 #define FA2I_FACTOR(member, needs, keyword, doc) ok = ok && add_factor(factors, #keyword, needs);
-#include "runtime/ops/factors.def"
+#include "runtime/base/factors.def"
 #undef FA2I_FACTOR
 #undef ASKED
 #undef NOTHING

@@ -15,6 +15,7 @@ _KEYS = {"B": "batch", "Hq": "heads_q", "Hkv": "heads_kv", "Sq": "seq_q", "Sk": 
          "Wr": "window_right"}
 _REQUIRED = ("heads_q", "seq_q", "head_dim")
 DTYPES = ("fp16", "bf16", "fp32")
+CAP = 30.0  # of scores, if they are capped
 # Columns of shape files that this module ignores: other options set them, they do not matter here, or they are notes.
 _NOT_FEATURES = ("op", "deterministic", "calls", "origin", "preset")
 
@@ -40,6 +41,10 @@ class Shape:
         """Returns how many keys before and after its own position a query sees. None means all."""
         left, right = (bound if self.window and bound >= 0 else None for bound in (self.window_left, self.window_right))
         return left, 0 if self.causal else right
+
+    def cap(self) -> Dict[str, float]:
+        """Returns the argument of functions that cap scores, if the shape asks for it."""
+        return {"softcap": CAP} if self.softcap else {}
 
     def seen_pairs(self) -> float:
         """Returns the number of query-key pairs that count as work.
