@@ -268,44 +268,44 @@ class _Pair:
 # ---- the ring ----
 
 
-# So many bytes of K and V are copied into one buffer before they are sent. The host needs some 60 us for each message
-# that is sent or received. A device copies these bytes in 12 us, and larger ones occupy it for longer than the host
-# needs.
+# If K and V have at most so many bytes, they travel as one message: the host needs some 60 us for each one that is sent
+# or received. A device copies these bytes in 12 us. Larger ones occupy it for longer than the host needs.
 _JOINED_BYTES = 1 << 24
 
 
 class _Keys:
-    """K and V that are here: at first the own ones, or those of rank owner(first). They arrive in one buffer, and
-    travel on as one message. The first ones do so, too, if they are few enough to be copied into one."""
+    """K and V that are here: at first the own ones, or those of rank owner(first)."""
 
     def __init__(self, ring: _Ring, k: Tensor, v: Tensor, name: str, first: int = 0) -> None:
         self._ring, self._name = ring, name
         self.here: Tuple[Tensor, Tensor] = (k, v)
-        self._pair: Optional[_Pair] = None  # that has them
+        self._joined = (k.numel() + v.numel()) * k.element_size() <= _JOINED_BYTES
+        self._pair: Optional[_Pair] = None  # if they are joined and have travelled: they are in this buffer
         self._step = first
         self._passing: Optional[_Passing] = None
 
     def begin(self) -> None:
         """Begins to pass the keys on that are here, unless every other rank has had them."""
         ring = self._ring
-        if self._step + 1 < ring.ranks:
-            k, v = self.here
-            if self._pair is None and (k.numel() + v.numel()) * k.element_size() <= _JOINED_BYTES:
-                self._pair = _Pair.of(k, v)
-            name = f"keys in step {self._step + 1} of {ring.ranks}{self._name}"
-            got = _Pair.like(k, v)
-            if self._pair is not None:
-                self._passing = ring.begin((self._pair.buffer,), (got.buffer,), name)
-            else:
-                self._passing = ring.begin((k.contiguous(), v.contiguous()), (got.k, got.v), name)
-            self._pair = got
+        if self._step + 1 == ring.ranks:
+            return
+        k, v = self.here
+        sent: Tuple[Tensor, ...]
+        got: Tuple[Tensor, ...]
+        if self._joined:
+            sent = ((self._pair or _Pair.of(k, v)).buffer,)
+            self._pair = _Pair.like(k, v)
+            got = (self._pair.buffer,)
+        else:
+            sent = k.contiguous(), v.contiguous()
+            got = tuple(torch.empty_like(tensor) for tensor in sent)
+        self._passing = ring.begin(sent, got, f"keys in step {self._step + 1} of {ring.ranks}{self._name}")
 
     def next(self) -> None:
         """Waits for the next keys."""
         assert self._passing is not None
-        self._passing.wait()
-        assert self._pair is not None
-        self.here = self._pair.k, self._pair.v
+        got = self._passing.wait()
+        self.here = (self._pair.k, self._pair.v) if self._pair is not None else (got[0], got[1])
         self._passing = None
         self._step += 1
 
