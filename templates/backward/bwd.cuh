@@ -34,6 +34,9 @@
 //   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
 //                                                         | copy Q, dO (t + 2) ....
 //
+// "store": tiles that pass through registers (SM 7.5) go to shared memory; by cp.async there is nothing to store. With
+// one stage, the barrier before the copy is there only if kQueryWarps > 1.
+//
 // "others'" means of the warps with the same keys. The comment at each barrier says what it orders. The epilogue writes
 // dK and dV (epilogue.cuh).
 //

@@ -105,7 +105,7 @@ __device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const
                 if (kMasked && kWindow != Window::kNone && n * 8 + e % 2 < seen.first)
                     x = 0.0f;
                 if constexpr (kModified)
-                    x *= modifier_slope(s[0][n][e]);
+                    x *= modifier_derivative(s[0][n][e]);
                 if constexpr (kDropout)
                     dp[0][n][e] *= e % 2 ? kept.y : kept.x;
                 dp[0][n][e] = x * (dp[0][n][e] - delta);

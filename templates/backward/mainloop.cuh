@@ -83,7 +83,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
     dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
     if constexpr (kModified && !kBiasGradient)
-        multiply_slopes(s, capped);
+        multiply_derivatives(s, capped);
     if constexpr (kQueryWarps > 1)
         store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
     add_product(dv, frag, areas.d_o + query * ValueTile::kPitch, areas.value_out);
@@ -96,7 +96,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
         add_dbias(dp, p, coord.sequence(), first_head + at.head, coord.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
         if constexpr (kModified)
-            multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
+            multiply_derivatives(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
     if constexpr (!kDqSeparate || kQueryWarps > 1)

@@ -4,8 +4,8 @@
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
-// cap.
+// Scores are capped, get their terms, are turned into P, and masked. dS is P times (dP - delta) times the derivative of
+// the cap.
 //
 // Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
 // and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
@@ -39,7 +39,7 @@ __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 }
 
 // Multiplies P^T by the derivative of the scores. capped: S^T as modified.
-__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+__device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
@@ -47,11 +47,11 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
         for (int n = 0; n < kQueryTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                p[m][n][e] *= modifier_slope(capped[m][n][e]);
+                p[m][n][e] *= modifier_derivative(capped[m][n][e]);
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
-// scores.
+// scores; with kBiasGradient the caller multiplies dS^T instead.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll

@@ -3,7 +3,7 @@
 #include "features/alibi.cuh"
 #include "features/bias.cuh"
 
-// ---- score modifiers: ALiBi and bias, added to modified scores ------------------------------------------------
+// ---- terms: ALiBi and bias, added to scores that may be capped ------------------------------------------------
 //
 // They are in the units of Q K^T, that is, divided by the scale. -infinity hides a key.
 constexpr bool kTerms = true;

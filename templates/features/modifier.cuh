@@ -42,7 +42,7 @@ template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&
 }
 
 // Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
-__device__ __forceinline__ float modifier_slope(float score)
+__device__ __forceinline__ float modifier_derivative(float score)
 {
     return kSoftcap ? cap_slope(score) : 1.0f;
 }

@@ -14,7 +14,7 @@
 //     which tiles are processed           tiles.cuh, full.cuh, window.cuh
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
-//     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
+//     whether Q, K are rounded to int8    exact_scores.cuh, int8_scores.cuh
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it

@@ -1,7 +1,7 @@
 #pragma once
 #include "forward/coord.cuh"
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
 
 // The empty policy: nothing is added to scores.

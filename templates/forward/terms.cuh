@@ -4,11 +4,11 @@
 #include "forward/columns.cuh"
 #include "forward/coord.cuh"
 
-// ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
+// ---- terms: ALiBi and bias, which are added to scores --------------------------------------------------------
 //
 // On mma.sync the accumulator of S is initialised with the terms, and Q K^T is added: an accumulator must be
-// initialised anyway. If scores are modified, and if warps divide columns, the terms are added afterwards. A bias
-// in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
+// initialised anyway. If scores are capped (kModified), or if warps divide columns, the terms are added afterwards. A
+// bias in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
 // hopper/fwd_consumer.cuh.
 constexpr bool kTerms = true;
 constexpr bool kBiasAhead = kBiasHalf && !kWgmma;

@@ -23,7 +23,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     wgmma_wait<1>();  // dP^T is there
     pin(dp);
     if constexpr (kModified)
-        multiply_slopes(s, capped);
+        multiply_derivatives(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
     pack_scores(ds_frag, dp);

@@ -106,7 +106,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &co
         pack_scores(p_frag, s);
         dropout.begin(p, coord.sequence() * p.heads_q + coord.kv_head * p.group + at.head, at.tile * kBr, lane);
         if constexpr (kModified)
-            multiply_slopes(s, capped);
+            multiply_derivatives(s, capped);
         mark_dropped(dropout, s);
         barrier_wait(barriers.p_empty(), p_parity ^ 1);
         put_p(s, p_place(smem, warp, lane));

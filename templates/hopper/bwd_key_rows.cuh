@@ -83,7 +83,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
     wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
     pin(dp);
     if constexpr (kModified)
-        multiply_slopes(s, capped);
+        multiply_derivatives(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, rows);
     pack_scores(ds_frag, dp);

@@ -24,7 +24,7 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
         barriers.init();
     init_bias_tiles(p, barriers.smem);
     if constexpr (kAlibiMma)
-        put_key_columns(barriers.smem);
+        put_extra_k_columns(barriers.smem);
     __syncthreads();  // the barriers are there
 }
 
@@ -47,6 +47,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
     if constexpr (kOByMap)
         write_rows_by_map(p, coord, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
+        // write_rows adds warp_row * kPitch, which counts the rows of earlier warpgroups, too: subtracted here
         write_rows<RowTile>(p, coord, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
                             group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
@@ -87,13 +88,13 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             if (threadIdx.x < kGroups * 128 + 32) {  // the whole warp searches for the sequence
                 const BlockCoord coord(p, Work(p));
                 if (threadIdx.x == kGroups * 128)
-                    loads.load_rows(coord, TileRange(p, coord), 0);
+                    loads.load_work_tile(coord, TileRange(p, coord), 0);
             }
         } else if (threadIdx.x == kGroups * 128) {
             Work work(p);
             while (work.is_left(p)) {
                 const BlockCoord coord(p, work);
-                loads.load_rows(coord, TileRange(p, coord), work.number);
+                loads.load_work_tile(coord, TileRange(p, coord), work.number);
                 if constexpr (kCounted)
                     work.advance(p, work.take(p));
                 else

@@ -47,7 +47,7 @@ struct Barriers {
     // The number of the work tile that the rows of Q belong to (kCounted).
     __device__ __forceinline__ uint32 number(int group) const
     {
-        return smem + kPieceArea + group * 4;
+        return smem + kNumberArea + group * 4;
     }
 
     // Returns the number of the work tile after the one with this parity. Called by whole warps.

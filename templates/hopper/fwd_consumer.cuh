@@ -8,11 +8,13 @@
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
-// compute_rows has the loop over tiles; Rows::step is one step of it. A step starts S of its tile, and then O += P V of
-// the tile before. The softmax runs while the tensor cores compute that second product:
+// compute_rows has the loop over tiles, from the last to the first; Rows::step is one step of it. A step starts S of
+// its tile j, and then O += P V of the tile before, j + 1. The softmax runs while the tensor cores compute that second
+// product:
 //
-//     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
-//     kSpeculatesMax, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
+//     start S(j) | start O += P(j+1) V(j+1) | wait for S(j) | softmax | wait for O | pack P | rescale O
+//     kSpeculatesMax, without a mask:
+//         ... | P by speculative maxima | wait for O | pack P | rarely S again, softmax, rescale O
 //
 // With kPingPong, warpgroups start these two products in turn: one computes its softmax while the tensor cores work for
 // another.
@@ -77,9 +79,9 @@ struct Rows {
             group.side.begin(s, unit, kMasked);
         barrier_wait(barriers.k_full(group.k.index), group.k.parity);
         group.ping_pong.take();
-        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, key_columns(smem));
+        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, extra_k_columns(smem));
         if constexpr (kKeepsEarly)
-            make_keeps(keeps, dropped, KeyTile(smem, group.k));
+            make_keeps(keeps, dropped, ColumnKeyTile(smem, group.k));
     }
 
     // Waits for V, then starts O += P V of the tile before.
@@ -87,7 +89,7 @@ struct Rows {
     {
         barrier_wait(barriers.v_full(group.v.index), group.v.parity);
         if constexpr (kDropsBeside)
-            drop(probabilities, dropped, KeyTile(smem, group.v));  // runs while the next S, if any, is computed
+            drop(probabilities, dropped, ColumnKeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
     }
 
@@ -98,8 +100,9 @@ struct Rows {
         if constexpr (kKeepsEarly) {
             drop(probabilities, keeps);
         } else if constexpr (kDropout && !kDropsBeside) {
+            // V of this tile: that of the tile before has been given back
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
-            drop(probabilities, dropped, KeyTile(smem, group.v));
+            drop(probabilities, dropped, ColumnKeyTile(smem, group.v));
         }
     }
 

@@ -82,7 +82,7 @@ struct Loads {
 
     // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
     // next.
-    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned number)
+    __device__ __forceinline__ void load_work_tile(const BlockCoord &coord, const TileRange &tiles, unsigned number)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = coord.kv_head(p);

@@ -54,13 +54,13 @@ constexpr int kSidePages = kBc / kPageColumns;
 constexpr int kSideTileBytes = kSidePages * kQPageBytes;
 constexpr int kSideBytes = kBiasStaged ? kSideStages * kGroups * kSideTileBytes : 0;
 static_assert(!kBiasStaged || kBc % kPageColumns == 0, "pages of a tile beside those of K are full");
-constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
-constexpr int kBarrierArea = kColumnArea + (kAlibiMma ? kBc * 32 : 0);
+constexpr int kExtraKArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
+constexpr int kBarrierArea = kExtraKArea + (kAlibiMma ? kBc * 32 : 0);
 constexpr int kSideBarrierArea = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
 constexpr int kKeysArea = kSideBarrierArea + (kBiasStaged ? kSideStages * kGroups * 16 : 0);
 constexpr int kKeyTileBytes = kBc * 8;  // column keys of a tile (column_keys.cuh)
 static_assert(!kDropout || (kKeysArea % 16 == 0 && kBc % 32 == 0),
               "words of 32 columns are read at once, and copied whole");
-constexpr int kPieceArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
-constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
+constexpr int kNumberArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
+constexpr int kSmemBytes = kNumberArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");

@@ -317,7 +317,7 @@ constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest di
 constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
 constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
 constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
-constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
+constexpr bool kFillLater = false;     // SM 7.5: Q and dO pass through registers one by one, after dQ
 constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -618,7 +618,7 @@ template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&
 }
 
 // Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
-__device__ __forceinline__ float modifier_slope(float score)
+__device__ __forceinline__ float modifier_derivative(float score)
 {
     return kSoftcap ? cap_slope(score) : 1.0f;
 }
@@ -758,8 +758,8 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
-// cap.
+// Scores are capped, get their terms, are turned into P, and masked. dS is P times (dP - delta) times the derivative of
+// the cap.
 //
 // Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
 // and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
@@ -793,7 +793,7 @@ __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 }
 
 // Multiplies P^T by the derivative of the scores. capped: S^T as modified.
-__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+__device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
@@ -801,11 +801,11 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
         for (int n = 0; n < kQueryTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                p[m][n][e] *= modifier_slope(capped[m][n][e]);
+                p[m][n][e] *= modifier_derivative(capped[m][n][e]);
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
-// scores.
+// scores; with kBiasGradient the caller multiplies dS^T instead.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll
@@ -1231,7 +1231,7 @@ __device__ __forceinline__ float value_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false;
 
 struct Terms {
@@ -1965,7 +1965,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
     dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
     if constexpr (kModified && !kBiasGradient)
-        multiply_slopes(s, capped);
+        multiply_derivatives(s, capped);
     if constexpr (kQueryWarps > 1)
         store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
     add_product(dv, frag, areas.d_o + query * ValueTile::kPitch, areas.value_out);
@@ -1978,7 +1978,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
         add_dbias(dp, p, coord.sequence(), first_head + at.head, coord.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
         if constexpr (kModified)
-            multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
+            multiply_derivatives(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
     if constexpr (!kDqSeparate || kQueryWarps > 1)
@@ -2235,6 +2235,9 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 //
 //   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
 //                                                         | copy Q, dO (t + 2) ....
+//
+// "store": tiles that pass through registers (SM 7.5) go to shared memory; by cp.async there is nothing to store. With
+// one stage, the barrier before the copy is there only if kQueryWarps > 1.
 //
 // "others'" means of the warps with the same keys. The comment at each barrier says what it orders. The epilogue writes
 // dK and dV (epilogue.cuh).

@@ -639,7 +639,7 @@ template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&
 }
 
 // Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
-__device__ __forceinline__ float modifier_slope(float score)
+__device__ __forceinline__ float modifier_derivative(float score)
 {
     return kSoftcap ? cap_slope(score) : 1.0f;
 }
@@ -779,8 +779,8 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
-// cap.
+// Scores are capped, get their terms, are turned into P, and masked. dS is P times (dP - delta) times the derivative of
+// the cap.
 //
 // Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
 // and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
@@ -814,7 +814,7 @@ __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 }
 
 // Multiplies P^T by the derivative of the scores. capped: S^T as modified.
-__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+__device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
@@ -822,11 +822,11 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
         for (int n = 0; n < kQueryTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                p[m][n][e] *= modifier_slope(capped[m][n][e]);
+                p[m][n][e] *= modifier_derivative(capped[m][n][e]);
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
-// scores.
+// scores; with kBiasGradient the caller multiplies dS^T instead.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll
@@ -1252,7 +1252,7 @@ __device__ __forceinline__ float value_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false;
 
 struct Terms {
@@ -1265,6 +1265,7 @@ struct Terms {
 };
 
 template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}
+// ---- the mainloop of the consumers: bwd_by_keys, bwd_dq_bulk, bwd_dq_group or bwd_by_product ------------------------
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
@@ -2102,7 +2103,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
     wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
     pin(dp);
     if constexpr (kModified)
-        multiply_slopes(s, capped);
+        multiply_derivatives(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, rows);
     pack_scores(ds_frag, dp);
@@ -2151,7 +2152,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     wgmma_wait<1>();  // dP^T is there
     pin(dp);
     if constexpr (kModified)
-        multiply_slopes(s, capped);
+        multiply_derivatives(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
     pack_scores(ds_frag, dp);

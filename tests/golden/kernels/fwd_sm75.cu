@@ -672,7 +672,7 @@ __device__ __forceinline__ float kept_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
 
 // The empty policy: nothing is added to scores.
@@ -1886,7 +1886,7 @@ template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&
 }
 
 // Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
-__device__ __forceinline__ float modifier_slope(float score)
+__device__ __forceinline__ float modifier_derivative(float score)
 {
     return kSoftcap ? cap_slope(score) : 1.0f;
 }
@@ -2148,7 +2148,7 @@ __device__ __forceinline__ void await_step_before()
 //     which tiles are processed           tiles.cuh, full.cuh, window.cuh
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
-//     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
+//     whether Q, K are rounded to int8    exact_scores.cuh, int8_scores.cuh
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it

@@ -360,15 +360,15 @@ constexpr int kSidePages = kBc / kPageColumns;
 constexpr int kSideTileBytes = kSidePages * kQPageBytes;
 constexpr int kSideBytes = kBiasStaged ? kSideStages * kGroups * kSideTileBytes : 0;
 static_assert(!kBiasStaged || kBc % kPageColumns == 0, "pages of a tile beside those of K are full");
-constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
-constexpr int kBarrierArea = kColumnArea + (kAlibiMma ? kBc * 32 : 0);
+constexpr int kExtraKArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
+constexpr int kBarrierArea = kExtraKArea + (kAlibiMma ? kBc * 32 : 0);
 constexpr int kSideBarrierArea = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
 constexpr int kKeysArea = kSideBarrierArea + (kBiasStaged ? kSideStages * kGroups * 16 : 0);
 constexpr int kKeyTileBytes = kBc * 8;  // column keys of a tile (column_keys.cuh)
 static_assert(!kDropout || (kKeysArea % 16 == 0 && kBc % 32 == 0),
               "words of 32 columns are read at once, and copied whole");
-constexpr int kPieceArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
-constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
+constexpr int kNumberArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
+constexpr int kSmemBytes = kNumberArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 // ---- generated text: wgmma names each register of its accumulator, which C++ cannot express -------------------------
 //
@@ -681,7 +681,7 @@ __device__ __forceinline__ float kept_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
 
 // The empty policy: nothing is added to scores.
@@ -743,13 +743,13 @@ __device__ __forceinline__ const char *column_keys_at(const Params &, int)
 
 template <int kBlockThreads> __device__ __forceinline__ void prepare_column_keys(const Params &) {}
 
-struct KeyTile {
-    __device__ __forceinline__ KeyTile(uint32, const Stage &) {}
+struct ColumnKeyTile {
+    __device__ __forceinline__ ColumnKeyTile(uint32, const Stage &) {}
 };
 
-__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
+__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, ColumnKeyTile) {}
 
-__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
+__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, ColumnKeyTile) {}
 
 __device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[kBc / 16][4]) {}
 
@@ -1064,7 +1064,7 @@ struct Barriers {
     // The number of the work tile that the rows of Q belong to (kCounted).
     __device__ __forceinline__ uint32 number(int group) const
     {
-        return smem + kPieceArea + group * 4;
+        return smem + kNumberArea + group * 4;
     }
 
     // Returns the number of the work tile after the one with this parity. Called by whole warps.
@@ -1153,9 +1153,9 @@ __device__ __forceinline__ void init_bias_tiles(const Params &, uint32) {}
 __device__ __forceinline__ void produce_bias(const Params &, const TensorMaps &, const Barriers &) {}
 
 // The empty policy: no term is a part of S = Q K^T.
-__device__ __forceinline__ void put_key_columns(uint32) {}
+__device__ __forceinline__ void put_extra_k_columns(uint32) {}
 
-__device__ __forceinline__ uint64 key_columns(uint32)
+__device__ __forceinline__ uint64 extra_k_columns(uint32)
 {
     return 0;
 }
@@ -1824,7 +1824,7 @@ template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&
 }
 
 // Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
-__device__ __forceinline__ float modifier_slope(float score)
+__device__ __forceinline__ float modifier_derivative(float score)
 {
     return kSoftcap ? cap_slope(score) : 1.0f;
 }
@@ -2143,11 +2143,13 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
-// compute_rows has the loop over tiles; Rows::step is one step of it. A step starts S of its tile, and then O += P V of
-// the tile before. The softmax runs while the tensor cores compute that second product:
+// compute_rows has the loop over tiles, from the last to the first; Rows::step is one step of it. A step starts S of
+// its tile j, and then O += P V of the tile before, j + 1. The softmax runs while the tensor cores compute that second
+// product:
 //
-//     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
-//     kSpeculatesMax, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
+//     start S(j) | start O += P(j+1) V(j+1) | wait for S(j) | softmax | wait for O | pack P | rescale O
+//     kSpeculatesMax, without a mask:
+//         ... | P by speculative maxima | wait for O | pack P | rarely S again, softmax, rescale O
 //
 // With kPingPong, warpgroups start these two products in turn: one computes its softmax while the tensor cores work for
 // another.
@@ -2212,9 +2214,9 @@ struct Rows {
             group.side.begin(s, unit, kMasked);
         barrier_wait(barriers.k_full(group.k.index), group.k.parity);
         group.ping_pong.take();
-        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, key_columns(smem));
+        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, extra_k_columns(smem));
         if constexpr (kKeepsEarly)
-            make_keeps(keeps, dropped, KeyTile(smem, group.k));
+            make_keeps(keeps, dropped, ColumnKeyTile(smem, group.k));
     }
 
     // Waits for V, then starts O += P V of the tile before.
@@ -2222,7 +2224,7 @@ struct Rows {
     {
         barrier_wait(barriers.v_full(group.v.index), group.v.parity);
         if constexpr (kDropsBeside)
-            drop(probabilities, dropped, KeyTile(smem, group.v));  // runs while the next S, if any, is computed
+            drop(probabilities, dropped, ColumnKeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
     }
 
@@ -2233,8 +2235,9 @@ struct Rows {
         if constexpr (kKeepsEarly) {
             drop(probabilities, keeps);
         } else if constexpr (kDropout && !kDropsBeside) {
+            // V of this tile: that of the tile before has been given back
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
-            drop(probabilities, dropped, KeyTile(smem, group.v));
+            drop(probabilities, dropped, ColumnKeyTile(smem, group.v));
         }
     }
 
@@ -2608,7 +2611,7 @@ struct Loads {
 
     // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
     // next.
-    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned number)
+    __device__ __forceinline__ void load_work_tile(const BlockCoord &coord, const TileRange &tiles, unsigned number)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = coord.kv_head(p);
@@ -2666,7 +2669,7 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
         barriers.init();
     init_bias_tiles(p, barriers.smem);
     if constexpr (kAlibiMma)
-        put_key_columns(barriers.smem);
+        put_extra_k_columns(barriers.smem);
     __syncthreads();  // the barriers are there
 }
 
@@ -2689,6 +2692,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
     if constexpr (kOByMap)
         write_rows_by_map(p, coord, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
+        // write_rows adds warp_row * kPitch, which counts the rows of earlier warpgroups, too: subtracted here
         write_rows<RowTile>(p, coord, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
                             group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
@@ -2729,13 +2733,13 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             if (threadIdx.x < kGroups * 128 + 32) {  // the whole warp searches for the sequence
                 const BlockCoord coord(p, Work(p));
                 if (threadIdx.x == kGroups * 128)
-                    loads.load_rows(coord, TileRange(p, coord), 0);
+                    loads.load_work_tile(coord, TileRange(p, coord), 0);
             }
         } else if (threadIdx.x == kGroups * 128) {
             Work work(p);
             while (work.is_left(p)) {
                 const BlockCoord coord(p, work);
-                loads.load_rows(coord, TileRange(p, coord), work.number);
+                loads.load_work_tile(coord, TileRange(p, coord), work.number);
                 if constexpr (kCounted)
                     work.advance(p, work.take(p));
                 else
