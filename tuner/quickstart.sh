@@ -17,6 +17,10 @@ FA2_CUDA_FROM_PYTHON=1    NVRTC from NVIDIA's Python packages, whatever toolkit 
 TEXT
 }
 
+if [ $# -gt 1 ]; then
+    echo "quickstart.sh: one preset, not $# arguments; try --help" >&2
+    exit 2
+fi
 case ${1:-seeds} in
 -h | --help)
     usage

@@ -36,7 +36,7 @@ static const char *advice(int code)
         {SQLITE_READONLY, ": make the file and its folder writable, or name another database"},
         {SQLITE_NOTADB, ": move the file away, or name another database; if it was one of fa2's, "
                         "`fa2-tune gc --db FILE` mends it"},
-        {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc --db FILE` makes it anew from what can be read"},
+        {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc --db FILE` tries to make it anew from what can be read"},
         {SQLITE_ERROR, ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
         {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder"},
         {SQLITE_PERM, ": check the permissions of the file and of its folder"},

@@ -16,8 +16,8 @@ static const char *conclusion(const fa2i_machine *m)
         return "Tuned kernels run; tune and build need NVRTC.";
     if (compiler)
         return "No usable device: tune needs one. build works without: fa2-tune build --arch sm_86";
-    return "No usable device and no NVRTC: only list, show, explain --arch, export, import, check "
-           "and gc work here.";
+    return "No usable device and no NVRTC: only list, show, explain --arch, source --arch, export, "
+           "import, check and gc work here.";
 }
 
 /* ---- JSON ---- */

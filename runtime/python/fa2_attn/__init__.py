@@ -62,6 +62,8 @@ def _problem_of(tensors: Tuple[Any, ...], fields: Dict[str, Any]) -> Dict[str, A
         return fields
     if len(tensors) == 1 and isinstance(tensors[0], dict):
         return {**tensors[0], **fields}
+    if isinstance(tensors[0], str):
+        raise TypeError(f"{tensors[0]!r}: tune() alone takes a text; give a dict (fa2_attn.problem), fields or tensors")
     return problem(*tensors, **fields)
 
 

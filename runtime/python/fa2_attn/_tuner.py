@@ -86,6 +86,8 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
                     database: Union[str, "os.PathLike[str]", None] = None) -> "Explanation":
     """Explains a problem as Context.explain does. fa2-tune itself tells more: all rejected variants, and why."""
     name = arch if isinstance(arch, str) else f"sm_{arch}"
+    if name == "all" or "," in name:
+        raise ValueError(f"arch={arch!r}: explain() answers for one SM, such as 'sm_86'")
     answer = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
     if answer["rule"] is None:
         _native.raise_status(answer["status"], answer["message"])
@@ -110,7 +112,7 @@ def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str,
 
     problems: one or several. Each is a dict (fa2_attn.problem, fa2_attn.prepare) or a text
     "B=1,Hq=8,Sq=512,D=64,causal=1".
-    preset: "seeds", "paper", "quick". Without problems and presets: seeds.
+    preset: "seeds", "paper", "quick", "llm", "vision", "diffusion". Without problems and presets: seeds.
     device: the GPU to measure on.
     arch: "sm_80,sm_86" instead compiles for these SMs without a GPU, and the cost model chooses.
     jobs: the number of compiling threads.
