@@ -217,8 +217,8 @@ static sim_toucher unpack(uint64_t mark, uint32_t launch)
 static inline bool collides(uint64_t mark, uint64_t mine)
 {
     const uint64_t different = mark ^ mine;
-    if (launch_of(different) != 0)
-        return false; /* another launch's mark, or none */
+    if (launch_of(different) != 0 || (mark & DIVIDED) != 0)
+        return false; /* another launch's mark, or none; or another host thread has just divided the chunk */
     const bool same_block = (different >> 10 & 0x3ffffff) == 0;
     const bool same_thread = same_block && (different & 0x3ff) == 0;
     const bool same_epoch = (different >> 36 & 0x3fff) == 0;
@@ -293,10 +293,12 @@ static bool note_parts(sim_allocation *a, size_t first, size_t words, sim_way_of
 {
     sim_mark *whole = &a->marks[MARKS * (first / CHUNK_WORDS)];
     sim_mark *parts = &a->parts[MARKS * (first / CHUNK_WORDS * CHUNK_WORDS)];
-    if (!is_divided(atomic_load_explicit(whole, memory_order_relaxed), mine)) {
+    uint64_t old[MARKS]; /* read once: another host thread may divide the chunk, too */
+    for (unsigned i = 0; i < MARKS; i++)
+        old[i] = atomic_load_explicit(&whole[i], memory_order_relaxed);
+    if (!is_divided(old[0], mine)) {
         for (unsigned i = 0; i < MARKS * CHUNK_WORDS; i++)
-            atomic_store_explicit(&parts[i], atomic_load_explicit(&whole[i % MARKS], memory_order_relaxed),
-                                  memory_order_relaxed);
+            atomic_store_explicit(&parts[i], old[i % MARKS], memory_order_relaxed);
         atomic_store_explicit(whole, DIVIDED | launch_of(mine) << LAUNCH_SHIFT, memory_order_relaxed);
     }
     for (size_t word = first % CHUNK_WORDS; words > 0; word++, words--)
