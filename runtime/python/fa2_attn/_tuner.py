@@ -94,7 +94,8 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
     tuned = answer["tuned_for"]
     reason = (f"of this kernel nothing near is tuned for sm_{answer['sm']}: the cost model's first choice"
               if tuned is None
-              else f"rule {answer['rule']}: tuned for {tuned} on {answer['tuned_on']}")
+              else f"rule {answer['rule']}: {'tuned' if answer['measured'] else 'the cost model chose'} for {tuned} on "
+                   f"{answer['tuned_on']}")
     kept = ("rule", "measured", "estimate_us", "variant", "smem_bytes", "model_us", "candidates")
     numbers = ("median_us", "registers", "spill_bytes", "runner_up_us")  # None becomes 0, as in fa2_explanation
     return cast("Explanation", {**{key: answer[key] for key in kept}, **{key: answer[key] or 0 for key in numbers},
