@@ -44,17 +44,7 @@ local own_axes = {
    kinds.deterministic,
    {name = "br", values = {32, 64, 128}},
    {name = "bc", values = {16, 32, 64, 128, 256}},
-   {
-      name = "warps", values = {1, 2, 4, 8},
-      when = function(v)
-         if v.br > 64 * v.warps then
-            return nil, "a thread copies LSE or delta of four rows at most"
-         elseif v.warps == 1 and v.d >= 64 then  -- the model thinks too well of it: H100, D = 64: 26.3 us, not 10.3
-            return nil, "one warp alone waits for every result: D is below 64"
-         end
-         return true
-      end,
-   },
+   {name = "warps", values = {2, 4, 8}},
    {name = "qwarps", values = {1, 2, 4}, when = divides_keys},
    {name = "parts", values = {1, 2, 4}, when = divides_queries},
    {name = "stages", values = {1, 2, 3}},

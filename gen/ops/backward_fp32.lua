@@ -79,7 +79,7 @@ local axes = fp32.axes("backward", {partial.axis, kinds.deterministic}, {
    },
    {name = "bc", values = {16, 32, 64, 128}},
    {name = "warps", values = {2, 4, 8}},
-   {name = "qwarps", values = {1, 2, 4, 8}, when = divides_queries},
+   {name = "qwarps", values = {1, 2, 4}, when = divides_queries},
 })
 
 -- Returns bytes of shared memory; the templates assert the same sum. Each row has four columns more.

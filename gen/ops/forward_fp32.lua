@@ -18,12 +18,12 @@ local window = require("features.window")
 local M = {}
 
 -- {Br, warps}. Each warp has one or two m16 row tiles.
-local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}}
+local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 4}}
 
 local axes = fp32.axes("forward", {precision.axes[1], precision.axes[2], partial.axis}, {
    {name = "br", values = {32, 64, 128}},
    {
-      name = "warps", values = {2, 4, 8},
+      name = "warps", values = {2, 4},
       when = function(v)
          if axes_of.has_pair(blocks, v.br, v.warps) then
             return true

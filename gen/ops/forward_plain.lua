@@ -45,7 +45,7 @@ end
 
 M.axes = {
    {name = "br", values = {32, 64, 128, 256}},
-   {name = "bc", values = {16, 32, 48, 64, 80, 96, 112, 128}},
+   {name = "bc", values = {16, 32, 48, 64, 80, 96, 128}},
    {name = "warps", values = {2, 4, 8}, when = is_block},
    {name = "kstages", values = {1, 2, 3}},
    {name = "vstages", values = {1, 2, 3}, when = is_pipeline},

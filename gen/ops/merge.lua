@@ -55,7 +55,7 @@ local axes = { -- D and the element type, and its own
    kind_axes[1], kind_axes[2],
    {name = "partial", field = "partial", values = {0, 1}, feature = true},
    {name = "threads", values = {128, 256}},
-   {name = "rows", values = {1, 2, 4}},
+   {name = "rows", values = {1, 2}},
    {
       name = "ahead", values = {2, 4, 8},
       when = function(v)

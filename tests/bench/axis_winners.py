@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Where does each value of a tuning axis win?
 
-    python3 tests/bench/axis_winners.py --run-lua build/tests/run_lua EXPORT...    writes results/axis_winners.tsv
-    python3 tests/bench/axis_winners.py --run-lua build/tests/run_lua --check      compares that table with gen/
+    python3 tests/bench/axis_winners.py --run-lua build/tests/run_lua EXPORT...          writes results/axis_winners.tsv
+    python3 tests/bench/axis_winners.py --run-lua build/tests/run_lua --add EXPORT...    adds problems to that table
+    python3 tests/bench/axis_winners.py --run-lua build/tests/run_lua --check            compares it with gen/
 
 EXPORT: what `fa2-tune export` wrote, also as .gz: those in runtime/share, and those of cards that played an older SM
 (`fa2-tune tune --arch sm_80`).
 
 A row of the table is a value of an axis. `won` and `tried`: problems that a variant with the value won, and in which
 one was timed. `gain`: how much longer the best variant without the value takes, in per cent, for the problem where it
-is most. A value that gains less than 0.5 % anywhere needs a reason to stay in the generator. The tuner does not tell
-times that are closer from equal ones. Reasons are written into the table by hand, and kept until the value wins.
+is most; "only" if no other variant serves it. A value that gains less than 0.5 % anywhere needs a reason to stay in the
+generator. The tuner does not tell times that are closer from equal ones. Reasons are written into the table by hand, and
+kept until the value wins.
 
 With --check the exit status is 1 if a value of the generator has no row, if a row has no value, or neither winner nor
 reason.
@@ -20,6 +22,7 @@ import collections
 import csv
 import gzip
 import json
+import math
 import os
 import subprocess
 import sys
@@ -29,6 +32,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 TABLE = os.path.join(HERE, "results", "axis_winners.tsv")
 COLUMNS = ["family", "axis", "value", "won", "tried", "gain", "device", "shape", "reason"]
 LEAST_GAIN = 0.5  # per cent
+ONLY = "only"     # the gain of a value that all variants for a problem have
 UNSAID = {0, "none", "exact", "dtype"}  # values of fields that shapes need not say
 NAMES = {"batch": "B", "heads_q": "Hq", "heads_kv": "Hkv", "seq_q": "Sq", "seq_k": "Sk", "head_dim": "D"}
 
@@ -93,10 +97,19 @@ def find_wins(times, families):
                 continue
             rows[point]["won"] += 1
             others = [time for variant, time in us.items() if point not in points[variant]]
-            gain = 100 * (min(others) / us[best] - 1) if others else 0
-            if gain > float(rows[point]["gain"] or 0):
-                rows[point].update(gain=f"{gain:.1f}", device=device, shape=shape)
+            gain = f"{100 * (min(others) / us[best] - 1):.1f}" if others else ONLY
+            if gain_of({"gain": gain}) > gain_of(rows[point]):
+                rows[point].update(gain=gain, device=device, shape=shape)
     return rows
+
+
+def add_wins(rows, table):
+    """Adds the problems of a table to rows, which are about other problems."""
+    for point in rows.keys() & table.keys():
+        row, old = rows[point], table[point]
+        better = old if gain_of(old) > gain_of(row) else row
+        row.update({name: better[name] for name in ("gain", "device", "shape")},
+                   won=row["won"] + int(old["won"]), tried=row["tried"] + int(old["tried"]))
 
 
 def read_table():
@@ -106,8 +119,12 @@ def read_table():
         return {(row["family"], row["axis"], row["value"]): row for row in csv.DictReader(lines, dialect="excel-tab")}
 
 
+def gain_of(row):
+    return math.inf if row["gain"] == ONLY else float(row["gain"] or 0)
+
+
 def wins(row):
-    return float(row["gain"] or 0) >= LEAST_GAIN
+    return gain_of(row) >= LEAST_GAIN
 
 
 def write_table(rows, reasons):
@@ -139,16 +156,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run-lua", required=True)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--add", action="store_true")
     parser.add_argument("exports", nargs="*", metavar="EXPORT")
     args = parser.parse_args()
-    if args.check == bool(args.exports):
+    if args.check == bool(args.exports) or (args.check and args.add):
         parser.error("give either --check or exports")
     families = offered(args.run_lua)
     if not args.check:
         times = collections.defaultdict(dict)
         for path in args.exports:
             read(path, times)
-        write_table(find_wins(times, families), read_table())
+        rows, table = find_wins(times, families), read_table()
+        if args.add:
+            add_wins(rows, table)
+        write_table(rows, table)
     found = list(faults(families, read_table()))
     for fault in found:
         print("axis_winners.py: " + fault, file=sys.stderr)
