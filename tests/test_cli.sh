@@ -402,9 +402,10 @@ if command -v sqlite3 >/dev/null; then
     run 0 check
     head -c 8192 /dev/zero | tr '\0' 'x' >junk.db # nothing of it can be read
     run 1 list --db junk.db
-    has err "fa2-tune gc --db"
+    has err "move the file away, or name another database; if it was one of fa2's, \`fa2-tune gc --db junk.db\` first"
     run 1 gc --db junk.db
-    has err "junk.db: file is not a database: too little of it can be read to make it anew; move the file away"
+    has err "junk.db: is damaged (file is not a database); reading what can be read"
+    has err "junk.db: file is not a database: too little of it can be read to make it anew; move the file away, and tune"
     lacks err "fa2-tune gc"
     rm junk.db
 else

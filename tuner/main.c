@@ -175,8 +175,9 @@ static const fa2i_command commands[] = {
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",
      "Mends values that check finds damaged where the rest of the file tells what they were, and drops rows\n"
-     "that cannot be mended. If SQLite cannot read the file, gc makes it anew from what can be read. It says\n"
-     "what it did. Makes tables, views and indexes anew that are not there; drops code beyond the size limit;\n"
+     "that cannot be mended. If SQLite cannot read the file, gc makes it anew from what can be read, and looks\n"
+     "for single wrong bits for up to 20 seconds. It says what it does. Ctrl-C leaves such a file as it was.\n"
+     "If too little can be read: move the file away, and tune again or import an export. Makes tables, views and indexes anew that are not there; drops code beyond the size limit;\n"
      "compacts the file. Code that was used longest ago goes first, winners' code never. What was measured\n"
      "stays. Every process that stores code keeps the same limit.\n"
      "Winners whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC is\n"

@@ -15,8 +15,8 @@
 #include "tuner/report/table.h"
 #include "tuner/search/recompile.h"
 
-/* Opens an existing database for writing. */
-static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
+/* Opens an existing database for writing. stop: to mend it, until *stop becomes nonzero; NULL: not to mend it. */
+static fa2_status open_existing(const char *path, const volatile sig_atomic_t *stop, fa2i_cache **ret_cache)
 {
     fa2i_cache *readable = NULL;
     const fa2_status st = fa2i_database_open(path, FA2I_CACHE_READ, &readable);
@@ -24,7 +24,8 @@ static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cac
     if (st == FA2_E_NOT_FOUND)
         return st;
     /* Another failure may be an older version, which opening for writing upgrades. */
-    return fa2i_database_open(path, mode, ret_cache);
+    return stop != NULL ? fa2i_database_open_to_mend(path, stop, ret_cache)
+                        : fa2i_database_open(path, FA2I_CACHE_WRITE, ret_cache);
 }
 
 /* ---- check ---- */
@@ -69,7 +70,7 @@ int fa2i_cmd_check(int argc, char **argv)
     /* An intact database can be checked even if it cannot be written. */
     st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
     if (st == FA2_E_DATABASE)
-        st = open_existing(options.db, FA2I_CACHE_WRITE, &cache);
+        st = open_existing(options.db, NULL, &cache);
     FA2_TRY(st);
     FA2_TRY(fa2i_cache_check(cache, &health));
     if (options.json)
@@ -155,7 +156,7 @@ int fa2i_cmd_gc(int argc, char **argv)
     bool damaged = false;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_MAX_SIZE, &options));
-    FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
+    FA2_TRY(open_existing(options.db, stop, &cache));
     if (options.max_bytes > 0)
         FA2_TRY(fa2i_cache_set_limit(cache, options.max_bytes));
     FA2_TRY(fa2i_cache_gc(cache, -1, &cleanup));
@@ -207,7 +208,7 @@ int fa2i_cmd_forget(int argc, char **argv)
         FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
         FA2_TRY(fa2i_cache_would_forget(cache, &options.filter, &gone));
     } else {
-        FA2_TRY(open_existing(options.db, FA2I_CACHE_WRITE, &cache));
+        FA2_TRY(open_existing(options.db, NULL, &cache));
         FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
     }
     FA2_TRY(print_forgotten(cache, &options, &gone));

@@ -18,17 +18,31 @@ static void log_to_stderr(void *user, const char *message)
     fa2i_shown_print(stderr, "fa2-tune: %s\n", message);
 }
 
-fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
+/* stop: NULL for modes other than FA2I_CACHE_REPAIR. */
+static fa2_status open_database(const char *path, fa2i_cache_mode mode, const volatile sig_atomic_t *stop,
+                                fa2i_cache **ret_cache)
 {
     char *default_path = NULL;
     fa2_status st = FA2_OK;
     if (path == NULL)
         FA2_TRY(fa2i_cache_default_path(&default_path));
-    FA2_TRY(fa2i_cache_open(path == NULL ? default_path : path, mode, log_to_stderr, NULL, ret_cache));
+    const char *name = path == NULL ? default_path : path;
+    FA2_TRY(stop != NULL ? fa2i_cache_open_to_mend(name, stop, log_to_stderr, NULL, ret_cache)
+                         : fa2i_cache_open(name, mode, log_to_stderr, NULL, ret_cache));
     fa2i_cache_allow_seconds(*ret_cache, FA2I_CACHE_LONG_S);
 done:
     fa2i_free(default_path);
     return st;
+}
+
+fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
+{
+    return open_database(path, mode, NULL, ret_cache);
+}
+
+fa2_status fa2i_database_open_to_mend(const char *path, const volatile sig_atomic_t *stop, fa2i_cache **ret_cache)
+{
+    return open_database(path, FA2I_CACHE_REPAIR, stop, ret_cache);
 }
 
 fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_cache **ret_cache)

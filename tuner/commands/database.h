@@ -4,6 +4,7 @@
 #ifndef FA2I_DATABASE_H
 #define FA2I_DATABASE_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include "cache/content/filter.h"
 
@@ -11,7 +12,10 @@
  * stderr. The caller owns *ret_cache (fa2i_cache_close). */
 fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache);
 
-/* The same for reading. If there is no file (*ret_absent), opens an empty database in memory. */
+/* Opens it with FA2I_CACHE_REPAIR, until *stop becomes nonzero (fa2i_cache_open_to_mend). */
+fa2_status fa2i_database_open_to_mend(const char *path, const volatile sig_atomic_t *stop, fa2i_cache **ret_cache);
+
+/* Like fa2i_database_open for reading. If there is no file (*ret_absent), opens an empty database in memory. */
 fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_cache **ret_cache);
 
 /* The same for work that needs no database. *ret_cache stays NULL if there is no file. *ret_path stays NULL if there is
