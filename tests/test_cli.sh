@@ -21,8 +21,10 @@ for args in --help -h help; do
     empty err
     has out "explain"
 done
-run 0 --version
-has out "fa2-tune 0."
+for args in --version -V; do
+    run 0 $args
+    has out "fa2-tune 0."
+done
 for command in tune build warm bench devices doctor list show explain source report export import check gc field-report forget; do
     run 0 $command --help
     empty err
@@ -111,6 +113,16 @@ run 2 build --arch sm_86 --shapes - --shapes bad.csv
 has err 'standard input:1:1: there is no header'
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,D=64,caus=1
+has err 'unknown key "caus", did you mean causal?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,D=64,caus
+has err '"caus" is not KEY=VALUE, did you mean causal=VALUE?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,head_dm=64
+has err 'unknown key "head_dm", did you mean D?'
+run 2 list --jso
+has err 'list has no option "--jso", did you mean --json?'
+run 2 expl
+has err 'there is no command "expl", did you mean explain?'
 # What no launch can have is refused by the same words wherever it is asked for.
 run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
 has err "rounded up to a multiple of 16, is 75557863690729951330304; a launch takes at most 8589934591 rows"
@@ -305,6 +317,10 @@ for suffix in journal wal shm claims; do
 done
 run 0 export nothing.db-wal # belongs to nothing
 rm nothing.db-wal
+if [ -w /proc ]; then
+    run 1 export /proc/rows.jsonl
+    has err "/proc/rows.jsonl: the file cannot be made there (No such file or directory)"
+fi
 run 2 export notes.txt
 has err "notes.txt: is a file of another kind, not an export"
 untouched notes.txt copy.txt

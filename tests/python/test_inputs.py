@@ -101,7 +101,9 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "softcap is inf", softcap=float("inf"))
         self.refused(TypeError, "context must be a fa2_attn.Context", context=3)
         self.refused(TypeError, "stream is 'x'; it must be a CUDA stream", stream="x")
-        self.refused(TypeError, "unexpected keyword argument 'casual'", casual=True)
+        self.refused(TypeError, "unexpected keyword argument 'casual', did you mean causal[?]$", casual=True)
+        self.refused(TypeError, "unexpected keyword argument 'caus', did you mean causal[?]$", caus=True)
+        self.refused(TypeError, "unexpected keyword argument 'zzz'$", zzz=True)
         with self.assertRaisesRegex(TypeError, "missing its argument 'v'"):
             fa2.attention(self.q, self.k)
         with self.assertRaisesRegex(TypeError, "takes 3 positional arguments but 4 were given"):

@@ -206,9 +206,11 @@ int fa2i_cmd_forget(int argc, char **argv)
     FA2_TRY(fa2i_filter_find_device(&options));
     if (options.dry_run) {
         FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+        FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
         FA2_TRY(fa2i_cache_would_forget(cache, &options.filter, &gone));
     } else {
         FA2_TRY(open_existing(options.db, NULL, &cache));
+        FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
         FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
     }
     FA2_TRY(print_forgotten(cache, &options, &gone));

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include "cache/content/filter.h"
+#include "tuner/commands/commands.h"
 
 /* Opens the database at path (NULL: the default one). Its warnings (for example, a damaged image was skipped) go to
  * stderr. The caller owns *ret_cache (fa2i_cache_close). */
@@ -30,6 +31,10 @@ fa2_status fa2i_database_check_writable(const char *path);
  * and removes the copy with all files beside it (NULL: does nothing). FA2_E_IO: the folder cannot be made. */
 fa2_status fa2i_database_copy(fa2i_cache *cache, char **ret_path);
 void fa2i_database_remove_copy(char *path);
+
+/* FA2_E_INVALID: a name given by --device is no part of a device's name in any of these databases. The message has the
+ * names that are there. A number's device need not be in a database. */
+fa2_status fa2i_database_check_device(fa2i_cache *const *caches, size_t count, const fa2i_options *options);
 
 /* If nothing passed a filter that names a device, prints on stderr which devices the database has. */
 fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter);
