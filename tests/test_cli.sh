@@ -7,6 +7,7 @@ set -u
     exit 2
 }
 tune=$1
+quickstart=$(realpath "$(dirname "$0")/../tuner/quickstart.sh")
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
 export FA2_DB="$folder/fa2.db" FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
@@ -90,8 +91,21 @@ has out "seeds"
 has out "diffusion"
 checks=$((checks + 1))
 [ "$(sed 's/ .*//' out | paste -sd ' ')" = "seeds paper quick llm vision diffusion" ] || fail "help presets: $(cat out)"
-expect_status 2 "an unknown preset" "$(dirname "$0")/../tuner/quickstart.sh" nosuch
+expect_status 2 "an unknown preset" "$quickstart" nosuch
 has err 'there is no preset "nosuch"; known: seeds paper quick llm vision diffusion'
+# The place of the database is checked before anything is installed or built.
+mkdir stubs
+printf '#!/bin/sh\nexit 9\n' | tee stubs/cmake stubs/apt-get >stubs/sudo
+chmod +x stubs/*
+for place in /nonexistent/fa2.db:"there is no folder /nonexistent for the database" "$folder":"is a folder; name a file"; do
+    expect_status 1 "quickstart.sh with FA2_DB=${place%%:*}" env PATH="$folder/stubs:$PATH" FA2_DB="${place%%:*}" "$quickstart"
+    has err "${place#*:}"
+    empty out
+done
+expect_status 1 "quickstart.sh with a new folder at home" env PATH="$folder/stubs:$PATH" HOME="$folder" \
+    FA2_DB="$folder/new/one/fa2.db" "$quickstart"
+lacks err "the database"
+rm -r stubs
 mkfifo shapes.pipe
 run 2 build --arch sm_86 --shapes shapes.pipe
 has err "shapes.pipe: is no regular file; name one, or - for standard input"

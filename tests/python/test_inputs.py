@@ -360,7 +360,8 @@ class Refusals(unittest.TestCase):
 
     def test_problems(self):
         for fields, text in (({"heads_q": 2}, "lacks seq_q"),
-                             ({"heads": 2}, "no field 'heads'; it has op, .*heads_q, .*rotary_dim"),
+                             ({"zzz": 2}, "no field 'zzz'; it has op, .*heads_q, .*rotary_dim"),
+                             ({"heads": 2}, "no field 'heads', did you mean heads_q[?]$"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 12}, "head_dim is 12"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"},
                               "^dtype is 'fp8'; it must be one of fp16, bf16, fp32$"),
