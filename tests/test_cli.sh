@@ -102,8 +102,8 @@ for place in /nonexistent/fa2.db:"there is no folder /nonexistent for the databa
     has err "${place#*:}"
     empty out
 done
-expect_status 1 "quickstart.sh with a new folder at home" env PATH="$folder/stubs:$PATH" HOME="$folder" \
-    FA2_DB="$folder/new/one/fa2.db" "$quickstart"
+ran="quickstart.sh with a new folder at home, which stops at the first of these programs"
+env PATH="$folder/stubs:$PATH" HOME="$folder" FA2_DB="$folder/new/one/fa2.db" "$quickstart" >out 2>err </dev/null
 lacks err "the database"
 rm -r stubs
 mkfifo shapes.pipe
