@@ -392,6 +392,8 @@ if command -v sqlite3 >/dev/null; then
     has out '"faults":1,'
     run 0 export -
     has err "left out: 1 damaged row; fa2-tune check says what is wrong"
+    run 1 check --db fa2.db # a file that was named is named in the advice
+    has err "fa2-tune gc --db 'fa2.db' mends them, or drops them"
     run 0 gc
     has out "mended 1 value"
     has out "0 other damaged rows"
@@ -432,7 +434,7 @@ if command -v sqlite3 >/dev/null; then
     run 0 check
     head -c 8192 /dev/zero | tr '\0' 'x' >junk.db # nothing of it can be read
     run 1 list --db junk.db
-    has err "move the file away, or name another database; if it was one of fa2's, \`fa2-tune gc --db junk.db\` first"
+    has err "move the file away, or name another database; if it was one of fa2's, \`fa2-tune gc --db 'junk.db'\` first"
     run 1 gc --db junk.db
     has err "junk.db: is damaged (file is not a database); reading what can be read"
     has err "junk.db: file is not a database: too little of it can be read to make it anew; move the file away, and tune"

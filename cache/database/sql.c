@@ -26,7 +26,7 @@ static const char moved[] = ": was deleted or replaced while it was open; run th
 typedef struct advice {
     int code;
     const char *text;
-    const char *rest; /* "--db", the file's path and this follow the text; NULL: nothing does */
+    const char *rest; /* "--db", the file's path in quotes and this follow the text; NULL: nothing does */
 } advice;
 
 /* Returns advice for a result code. An extended code stands before its primary code. */
@@ -71,7 +71,7 @@ fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code)
         return fa2i_fail(st, "%s: %s%s", cache->path, what, hopeless);
     if (a->rest == NULL)
         return fa2i_fail(st, "%s: %s%s", cache->path, what, a->text);
-    return fa2i_fail(st, "%s: %s%s --db %s%s", cache->path, what, a->text, cache->path, a->rest);
+    return fa2i_fail(st, "%s: %s%s --db '%s'%s", cache->path, what, a->text, cache->path, a->rest);
 }
 
 static int bind(sqlite3_stmt *stmt, int index, const fa2i_sql_value *value)

@@ -5,6 +5,7 @@
  * before it is opened for writing.
  */
 #include <stdio.h>
+#include <string.h>
 #include "cache/content/report.h"
 #include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
@@ -29,6 +30,18 @@ static fa2_status open_existing(const char *path, const volatile sig_atomic_t *s
 }
 
 /* ---- check ---- */
+
+/* Prints "BEFORE: finding". If the database was named (db), the command in the finding that mends it names it, too. */
+static void print_finding(FILE *out, const char *before, const char *finding, const char *db)
+{
+    static const char command[] = "fa2-tune gc", with_name[] = " --db";
+    const char *at = strstr(finding, command);
+    const char *rest = at == NULL ? NULL : at + strlen(command);
+    if (db == NULL || at == NULL || strncmp(rest, with_name, strlen(with_name)) == 0)
+        fa2i_shown_print(out, "%s: %s\n", before, finding);
+    else
+        fa2i_shown_print(out, "%s: %.*s%s '%s'%s\n", before, (int)(rest - finding), finding, with_name, db, rest);
+}
 
 static void print_health(const char *path, const fa2i_cache_health *health)
 {
@@ -77,8 +90,10 @@ int fa2i_cmd_check(int argc, char **argv)
         print_health_json(fa2i_cache_path(cache), &health);
     else
         print_health(fa2i_cache_path(cache), &health);
-    if (!fa2i_cache_is_healthy(&health))
-        fa2i_shown_print(stderr, "fa2-tune: %s: %s\n", fa2i_cache_path(cache), health.first_problem);
+    if (!fa2i_cache_is_healthy(&health)) {
+        fa2i_shown_print(stderr, "fa2-tune: ");
+        print_finding(stderr, fa2i_cache_path(cache), health.first_problem, options.db);
+    }
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
