@@ -181,6 +181,9 @@ class Contexts(unittest.TestCase):
     def test_misspelt(self):
         """A name that is near is suggested: of keywords, and of the fields of a problem."""
         problem = {"heads_q": 2, "seq_q": 30, "head_dim": 16}
+        for name in ("device", "check_rounding"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is 'x'; it must be a whole number$"):
+                fa2.Context(**{name: "x"})
         for wrong, meant in (("caus", "causal"), ("head_dm", "head_dim"), ("SoftCap", "softcap")):
             with self.assertRaisesRegex(ValueError, f"^a problem has no field '{wrong}', did you mean {meant}[?]$"):
                 fa2.explain(problem, arch=89, **{wrong: 1})

@@ -178,8 +178,8 @@ has out fwd_sm80
 run 0 list --device 3060 --shape D=16,causal=0 --op backward --json
 has out bwd_sm80
 lacks out fwd_sm80
-run 0 list --device l4
-has err "no such winners"
+run 2 list --device l4
+has err "there is no such device in"
 run 0 list --device 0 --shape D=32
 has err "no such winners"
 run 3 list --device 1
@@ -188,8 +188,8 @@ run 0 show --shape D=16
 has out fwd_sm80
 has out bwd_sm80
 run 1 show --shape D=24
-run 1 show --shape $shape --device l4
-has err "nothing was measured for"
+run 2 show --shape $shape --device l4
+has err "there is no such device in"
 run 2 forget
 has err "forget needs --shape"
 cp fa2.db before.db

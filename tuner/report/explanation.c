@@ -98,7 +98,8 @@ void fa2i_explained_reason(const fa2i_explained *e, char out[FA2I_REASON_CHARS])
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(&d->problem, shape, sizeof shape);
     if (d->rule == FA2_RULE_DEFAULT)
-        snprintf(out, FA2I_REASON_CHARS, "of this kernel nothing near is tuned for sm_%d: the cost model's choice",
+        snprintf(out, FA2I_REASON_CHARS,
+                 "no problem near this one is tuned for sm_%d with this kernel: the cost model's choice",
                  e->card->arch);
     else
         snprintf(out, FA2I_REASON_CHARS, "%s %s on %.128s", d->measured ? "tuned for" : "the cost model chose it for",
@@ -113,7 +114,8 @@ static const char *meaning(const fa2i_decision *d)
         [FA2_RULE_NEAREST] = "the best estimate, carried over from problems tuned on this device",
         [FA2_RULE_ARCH] = "the best estimate, carried over from another card of this SM or offline",
         [FA2_RULE_SHIPPED] = "the best estimate, by measurements that come with fa2",
-        [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured of this kernel",
+        [FA2_RULE_DEFAULT] =
+            "the best estimate, by the cost model: no problem near this one was measured with this kernel",
     };
     if (d->corrected)
         return "the best estimate, by the cost model as measurements of other kinds correct it";
