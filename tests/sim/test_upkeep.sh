@@ -131,7 +131,7 @@ for damage in "update code set data = zeroblob(length(data))" "delete from image
     FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so run 1 --device 0 --shape $shape --db lost.db
     has err "/nonexistent/libnvrtc.so"
     run 1 check --db lost.db
-    has err "winners without code: 3; fa2-tune gc compiles it where NVRTC is, as does their next call; what was"
+    has err "winners without code: 3; fa2-tune gc --db 'lost.db' compiles it where NVRTC is, as does their next call; what was"
     is "$winners" "$(sqlite3 whole.db "$winners")" lost.db
     cp lost.db called.db
     run 0 gc --db lost.db
