@@ -59,8 +59,9 @@ fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *w
                                   fa2i_cache **ret_cache);
 
 /* Open with FA2I_CACHE_REPAIR. The log is told what is done with a damaged file, because that may take half a minute.
- * When *stop becomes nonzero, this call and all later ones end with FA2_E_DATABASE, and the file is as it was before
- * the call. stop is borrowed until the cache is closed. */
+ * When *stop becomes nonzero, this call and all later ones end with FA2_E_DATABASE. Then this call has not changed the
+ * file, and of later ones each transaction is done as a whole or not at all. stop is borrowed until the cache is
+ * closed. */
 fa2_status fa2i_cache_open_to_mend(const char *path, const volatile sig_atomic_t *stop, fa2i_log_fn log, void *log_user,
                                    fa2i_cache **ret_cache);
 

@@ -546,7 +546,7 @@ static void test_stopped(void)
         CHECK(fa2i_clock_thread_s() - started < FA2I_TRIAL_SECONDS / 2);
         CHECK_EQ(l.stop, 1);
         CHECK(cache == NULL);
-        CHECK_CONTAINS(fa2_last_message(), "interrupted; the file is as it was");
+        CHECK_CONTAINS(fa2_last_message(), "interrupted; nothing is left half done");
         CHECK_EQ(read_file(f.path, after), bytes);
         CHECK(memcmp(before, after, bytes) == 0);
     }

@@ -19,7 +19,7 @@ bool fa2i_limits_stopped(const fa2i_cache *cache)
 
 fa2_status fa2i_limits_fail_stopped(const fa2i_cache *cache)
 {
-    return fa2i_fail(FA2_E_DATABASE, "%s: interrupted; the file is as it was", cache->path);
+    return fa2i_fail(FA2_E_DATABASE, "%s: interrupted; nothing is left half done", cache->path);
 }
 
 void fa2i_limits_register(fa2i_cache *cache)

@@ -539,8 +539,8 @@ static void say_begin(const fa2i_cache *cache, const finding *f)
 {
     fa2i_text line = {0};
     fa2i_text_add(&line,
-                  "%s: is damaged (%s); reading what can be read. It is written at the end, at once: Ctrl-C before "
-                  "that leaves it as it is",
+                  "%s: is damaged (%s); reading what can be read. The file is written at the end, at once, and "
+                  "stays as it is if this is stopped before",
                   cache->path, f->cause);
     if (cache->log != NULL && !line.failed)
         cache->log(cache->log_user, line.data);
