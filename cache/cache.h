@@ -20,6 +20,7 @@
 #ifndef FA2I_CACHE_H
 #define FA2I_CACHE_H
 
+#include <signal.h>
 #include "runtime/base/record.h"
 
 typedef struct fa2i_cache fa2i_cache;
@@ -56,6 +57,13 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
 enum { FA2I_CACHE_WAIT_MS = 10000 };
 fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log, void *log_user,
                                   fa2i_cache **ret_cache);
+
+/* Open with FA2I_CACHE_REPAIR. The log is told what is done with a damaged file, because that may take half a minute.
+ * When *stop becomes nonzero, this call and all later ones end with FA2_E_DATABASE. Then this call has not changed the
+ * file, and of later ones each transaction is done as a whole or not at all. stop is borrowed until the cache is
+ * closed. */
+fa2_status fa2i_cache_open_to_mend(const char *path, const volatile sig_atomic_t *stop, fa2i_log_fn log, void *log_user,
+                                   fa2i_cache **ret_cache);
 
 /* From this call to the next one, all waits together take at most FA2I_CACHE_WAIT_MS. */
 void fa2i_cache_begin_call(fa2i_cache *cache);

@@ -49,8 +49,9 @@ struct fa2i_cache {
     int64_t noted_rows; /* rows that this connection's notes changed: notes.c */
     bool at_once;       /* the open transaction does not wait for a lock */
     pthread_mutex_t claims_mutex;
-    double seconds_max, deadline; /* of a transaction, in the thread's processor time: limits.c */
-    int claims;                   /* descriptor of the file of claims, + 1; 0: not open; -1: it cannot be used */
+    double seconds_max, deadline;      /* of a transaction, in the thread's processor time: limits.c */
+    const volatile sig_atomic_t *stop; /* nonzero ends statements and trials; NULL: nothing does */
+    int claims;                        /* descriptor of the file of claims, + 1; 0: not open; -1: it cannot be used */
     fa2i_remade remade;
     size_t mended;    /* values that fa2_mended mended: rules.c */
     bool claims_told; /* the log was told that this process waits for another one's claim */

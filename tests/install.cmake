@@ -116,6 +116,13 @@ list(TRANSFORM flags REPLACE "^-lfa2$" "-l:libfa2.a")
 run(${COMPILER} ${FLAGS} -I${CUDA_INCLUDE} ${sources} -o ${work}/attention-static ${flags})
 check_example(${work}/attention-static)
 
+# ---- the pages for users ----
+foreach(page CHANGELOG.md README.md runtime/README.md runtime/messages.md runtime/python/README.md tuner/README.md)
+  if(NOT EXISTS ${prefix}/${DOCDIR}/${page})
+    message(FATAL_ERROR "${page} is not installed")
+  endif()
+endforeach()
+
 # ---- README's client, with its command line, over a CUDA runtime that has no memory ----
 file(READ ${SOURCE}/README.md readme)
 string(REGEX MATCH "```c\n([^`]*)```" block "${readme}")

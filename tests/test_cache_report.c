@@ -4,7 +4,9 @@
 #include "cache/internal.h"
 #include "cache_fixture.h"
 #include "damage.h"
+#include "cache/database/trial.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/ops/op.h"
 
 /* ---- rows ---- */
@@ -474,6 +476,83 @@ static void test_problem_by_index(void)
     fixture_end(&f);
 }
 
+/* ---- mending that is stopped ---- */
+
+enum { SPOILED_MOST = 1 << 21, SPOILED_PAGE = 4096 };
+
+/* Reads the file, to compare it. Returns its size. */
+static size_t read_file(const char *path, unsigned char *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    CHECK(file != NULL);
+    const size_t count = fread(bytes, 1, SPOILED_MOST, file);
+    fclose(file);
+    return count;
+}
+
+/* Makes a database of many pages, and every third of its pages from the fourth one on is noise. */
+static void make_spoiled(const char *path)
+{
+    static char log[20000];
+    static unsigned char bytes[SPOILED_MOST];
+    uint32_t noise = 1;
+    fa2i_cache *cache = fixture_open(path);
+    memset(log, 'x', sizeof log - 1);
+    for (int i = 1; i < 60; i++) {
+        fa2i_kernel kernel = sample_kernel(i);
+        kernel.log = log;
+        CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
+    }
+    fa2i_cache_close(cache);
+    const size_t count = read_file(path, bytes);
+    CHECK(count > 100 * SPOILED_PAGE && count < SPOILED_MOST);
+    for (size_t i = 3 * SPOILED_PAGE; i < count; i++) {
+        noise = noise * 1664525 + 1013904223;
+        if (i / SPOILED_PAGE % 3 == 0)
+            bytes[i] = (unsigned char)(noise >> 24);
+    }
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL && fwrite(bytes, 1, count, file) == count);
+    fclose(file);
+}
+
+/* Stops the work when the log is told this. */
+typedef struct listener {
+    volatile sig_atomic_t stop;
+    const char *until;
+} listener;
+
+static void listen(void *user, const char *message)
+{
+    listener *l = user;
+    if (strstr(message, l->until) != NULL)
+        l->stop = 1;
+}
+
+/* The log says from the first second on what is done. A stopped gc ends at once, and leaves the file as it is. */
+static void test_stopped(void)
+{
+    static const char *const lines[] = {"is damaged (", "looking for a wrong bit in the table "};
+    static unsigned char before[SPOILED_MOST], after[SPOILED_MOST];
+    fixture f;
+    fixture_begin(&f);
+    make_spoiled(f.path);
+    const size_t bytes = read_file(f.path, before);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        fa2i_cache *cache = NULL;
+        listener l = {.until = lines[i]};
+        const double started = fa2i_clock_thread_s();
+        CHECK_EQ(fa2i_cache_open_to_mend(f.path, &l.stop, listen, &l, &cache), FA2_E_DATABASE);
+        CHECK(fa2i_clock_thread_s() - started < FA2I_TRIAL_SECONDS / 2);
+        CHECK_EQ(l.stop, 1);
+        CHECK(cache == NULL);
+        CHECK_CONTAINS(fa2_last_message(), "interrupted; nothing is left half done");
+        CHECK_EQ(read_file(f.path, after), bytes);
+        CHECK(memcmp(before, after, bytes) == 0);
+    }
+    fixture_end(&f);
+}
+
 static void test_dangling(fa2i_cache *cache)
 {
     fa2i_cache_health health = {0};
@@ -518,6 +597,7 @@ int main(void)
     test_mending();
     test_told_values();
     test_problem_by_index();
+    test_stopped();
     test_read_only(f.path);
     fixture_end(&f);
     return check_done();

@@ -7,6 +7,7 @@ set -u
     exit 2
 }
 tune=$1
+quickstart=$(realpath "$(dirname "$0")/../tuner/quickstart.sh")
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
 export FA2_DB="$folder/fa2.db" FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
@@ -21,8 +22,10 @@ for args in --help -h help; do
     empty err
     has out "explain"
 done
-run 0 --version
-has out "fa2-tune 0."
+for args in --version -V; do
+    run 0 $args
+    has out "fa2-tune 0."
+done
 for command in tune build warm bench devices doctor list show explain source report export import check gc field-report forget; do
     run 0 $command --help
     empty err
@@ -88,8 +91,21 @@ has out "seeds"
 has out "diffusion"
 checks=$((checks + 1))
 [ "$(sed 's/ .*//' out | paste -sd ' ')" = "seeds paper quick llm vision diffusion" ] || fail "help presets: $(cat out)"
-expect_status 2 "an unknown preset" "$(dirname "$0")/../tuner/quickstart.sh" nosuch
+expect_status 2 "an unknown preset" "$quickstart" nosuch
 has err 'there is no preset "nosuch"; known: seeds paper quick llm vision diffusion'
+# The place of the database is checked before anything is installed or built.
+mkdir stubs
+printf '#!/bin/sh\nexit 9\n' | tee stubs/cmake stubs/apt-get >stubs/sudo
+chmod +x stubs/*
+for place in /nonexistent/fa2.db:"there is no folder /nonexistent for the database" "$folder":"is a folder; name a file"; do
+    expect_status 1 "quickstart.sh with FA2_DB=${place%%:*}" env PATH="$folder/stubs:$PATH" FA2_DB="${place%%:*}" "$quickstart"
+    has err "${place#*:}"
+    empty out
+done
+ran="quickstart.sh with a new folder at home, which stops at the first of these programs"
+env PATH="$folder/stubs:$PATH" HOME="$folder" FA2_DB="$folder/new/one/fa2.db" "$quickstart" >out 2>err </dev/null
+lacks err "the database"
+rm -r stubs
 mkfifo shapes.pipe
 run 2 build --arch sm_86 --shapes shapes.pipe
 has err "shapes.pipe: is no regular file; name one, or - for standard input"
@@ -111,6 +127,16 @@ run 2 build --arch sm_86 --shapes - --shapes bad.csv
 has err 'standard input:1:1: there is no header'
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,D=64,caus=1
+has err 'unknown key "caus", did you mean causal?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,D=64,caus
+has err '"caus" is not KEY=VALUE, did you mean causal=VALUE?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,head_dm=64
+has err 'unknown key "head_dm", did you mean D?'
+run 2 list --jso
+has err 'list has no option "--jso", did you mean --json?'
+run 2 expl
+has err 'there is no command "expl", did you mean explain?'
 # What no launch can have is refused by the same words wherever it is asked for.
 run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
 has err "rounded up to a multiple of 16, is 75557863690729951330304; a launch takes at most 8589934591 rows"
@@ -305,6 +331,10 @@ for suffix in journal wal shm claims; do
 done
 run 0 export nothing.db-wal # belongs to nothing
 rm nothing.db-wal
+if [ -w /proc ]; then
+    run 1 export /proc/rows.jsonl
+    has err "/proc/rows.jsonl: the file cannot be made there (No such file or directory)"
+fi
 run 2 export notes.txt
 has err "notes.txt: is a file of another kind, not an export"
 untouched notes.txt copy.txt
@@ -362,6 +392,8 @@ if command -v sqlite3 >/dev/null; then
     has out '"faults":1,'
     run 0 export -
     has err "left out: 1 damaged row; fa2-tune check says what is wrong"
+    run 1 check --db fa2.db # a file that was named is named in the advice
+    has err "fa2-tune gc --db 'fa2.db' mends them, or drops them"
     run 0 gc
     has out "mended 1 value"
     has out "0 other damaged rows"
@@ -402,9 +434,10 @@ if command -v sqlite3 >/dev/null; then
     run 0 check
     head -c 8192 /dev/zero | tr '\0' 'x' >junk.db # nothing of it can be read
     run 1 list --db junk.db
-    has err "fa2-tune gc --db"
+    has err "move the file away, or name another database; if it was one of fa2's, \`fa2-tune gc --db 'junk.db'\` first"
     run 1 gc --db junk.db
-    has err "junk.db: file is not a database: too little of it can be read to make it anew; move the file away"
+    has err "junk.db: is damaged (file is not a database); reading what can be read"
+    has err "junk.db: file is not a database: too little of it can be read to make it anew; move the file away, and tune"
     lacks err "fa2-tune gc"
     rm junk.db
 else

@@ -100,11 +100,22 @@ has err "what the cost model chose:"
 has out "fwd_sm80 "
 has out "modelled"
 run 0 show --shape $shape --json
-has err "fa2-tune list --json has what the cost model chose"
+has err "what the cost model chose:"
+has out '"source":"modelled","variant":"fwd_sm80 '
 run 1 show --shape $shape --device T4
+for command in "list" "list --json" "forget --dry-run"; do
+    # shellcheck disable=SC2086 # the command's words
+    run 2 $command --device nothere
+    has err "--device \"nothere\": there is no such device in $FA2_DB; the devices in it: NVIDIA GeForce RTX 3060"
+    empty out
+done
 run 1 show --device all
 has err "fa2-tune list has the winners"
+run 0 explain --shape $shape --arch sm_86 --json
+has out '"reason":"the cost model chose it for B=1'
 run 0 explain --shape $shape --arch sm_86
+has out "reason    the cost model chose it for B=1"
+lacks out "tuned for"
 has out "ranked by the cost model"
 has out "registers"
 lacks out "rule      default:"

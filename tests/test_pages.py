@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""The READMEs' links lead to files and headings of the tree, and scripts that begin with #! can be run as they are.
+"""Are the pages true?
+
+- Links lead to files and headings of the tree, and sections that are cited by page and title exist.
+- Scripts that begin with #! can be run as they are.
+- The index of functions in fa2.h has each of them once.
 
 Usage: tests/test_pages.py [TREE]
 """
@@ -15,11 +19,15 @@ def files_of(top):
             yield os.path.join(folder, name)
 
 
+def anchor_of(heading):
+    """Returns the anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def anchors(page):
-    """Returns the anchors of the headings, as GitHub makes them."""
     with open(page, encoding="utf-8") as file:
         headings = re.findall(r"^#+ (.*)$", file.read(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor_of(heading) for heading in headings}
 
 
 def broken_links(page):
@@ -32,13 +40,36 @@ def broken_links(page):
             yield "%s: %s leads nowhere" % (page, link)
 
 
+def missing_sections(page, top):
+    """Yields what is cited as `PAGE.md`, "Title" and is no heading of that page."""
+    with open(page, encoding="utf-8") as file:
+        text = " ".join(file.read().split())
+    for path, title in re.findall(r'([\w./]*\w\.md)`?(?:\]\([^)]*\))?,? \(?"([^"]+)"', text):
+        beside = os.path.normpath(os.path.join(os.path.dirname(page), path))
+        target = beside if os.path.exists(beside) else os.path.join(top, path)
+        if not os.path.exists(target) or anchor_of(title) not in anchors(target):
+            yield '%s: %s has no section "%s"' % (page, path, title)
+
+
+def wrong_index(header):
+    """Yields functions that are in the index of fa2.h alone, or declared alone, or twice in the index."""
+    with open(header, encoding="utf-8") as file:
+        text = file.read()
+    index = text.partition("\n * FUNCTIONS\n")[2].partition("\n * runtime/examples")[0]
+    listed = re.findall(r"(fa2_\w+)   *\S", index)
+    declared = re.findall(r"^FA2_API [^;(]*?(fa2_\w+)\(", text, re.MULTILINE)
+    for name in sorted({*listed, *declared}):
+        if listed.count(name) != 1 or name not in declared:
+            yield "%s: the index has %s %d times" % (header, name, listed.count(name))
+
+
 def main():
     top = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    wrong, links, scripts = [], 0, 0
+    wrong, links, scripts = [*wrong_index(os.path.join(top, "runtime/include/fa2.h"))], 0, 0
     for path in files_of(top):
         if path.endswith(".md"):
             links += 1
-            wrong += broken_links(path)
+            wrong += [*broken_links(path), *missing_sections(path, top)]
         elif os.path.isfile(path) and path.endswith((".py", ".sh")):
             with open(path, "rb") as file:
                 begins = file.read(2) == b"#!"

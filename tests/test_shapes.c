@@ -234,8 +234,9 @@ static void test_wrong_text(void)
     check_text_refused("Hq=1,SQ=512,D=64", "unknown key \"SQ\", did you mean Sq?");
     check_text_refused("Hq=1,seq_q=512,D=64", "unknown key \"seq_q\", did you mean Sq?");
     check_text_refused("Hq=1,Sq=512,D=64,sofcap=1", "unknown key \"sofcap\", did you mean softcap?");
-    snprintf(expected, sizeof expected, "\"Hq\" is not KEY=VALUE; %s", keys);
-    check_text_refused("Hq,Sq=512,D=64", expected);
+    snprintf(expected, sizeof expected, "\"zz\" is not KEY=VALUE; %s", keys);
+    check_text_refused("zz,Sq=512,D=64", expected);
+    check_text_refused("Hq,Sq=512,D=64", "\"Hq\" is not KEY=VALUE, did you mean Hq=VALUE?");
     check_text_refused("Sq=512,D=64", "Hq is missing; Hq, Sq and D must be given");
     check_text_refused("", "Hq is missing; Hq, Sq and D must be given");
     check_text_refused("Hq=8,Hq=8,Sq=512,D=64", "Hq is given twice");

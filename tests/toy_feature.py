@@ -45,7 +45,7 @@ class Toy(NamedTuple):
 
 
 TOYS = (
-    Toy("toy_feature.patch", 10, "README.md", "Add a feature", "head_bias", "head_bias=1", "fwd_",
+    Toy("toy_feature.patch", 10, "DEVELOPING.md", "Add a feature", "head_bias", "head_bias=1", "fwd_",
         "templates/forward/terms.cuh", "p.features.head_bias[coord.query_head(p, row)]", "p.features.head_bias[0]", 1),
     Toy("toy_dtype.patch", 12, "templates/README.md", "How to add an element type", "swapped", "dtype=swapped",
         "fwd_", "templates/lib/mma.cuh", "own, swapped::swap(b0)", "own, b0", 1),
@@ -92,7 +92,7 @@ def check_named():
         count = sum(re.search(rf"\b{word}\b", text, re.I) is not None for text in texts)
         print(f"{count} files name {word}, at most {most}")
         if not 0 < count <= most:
-            sys.exit(f"{word}: let the files ask the lists (README.md, \"Add a feature\")")
+            sys.exit(f"{word}: let the files ask the lists (DEVELOPING.md, \"Add a feature\")")
 
 
 def tune(build, sim, toy, status, overlay):

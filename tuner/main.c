@@ -5,13 +5,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "runtime/base/nearest.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "runtime/lua/generator.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/manual.h"
-#include "tuner/input/nearest.h"
 
 #define SHAPE_HELP                                                                                                     \
     "  --preset NAME     seeds, paper, quick, llm, vision or diffusion (fa2-tune help\n"                               \
@@ -31,7 +31,7 @@
 #define DB_HELP                                                                                                        \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"                            \
     "                    else ~/.cache/fa2/fa2.db\n"
-#define JOBS_HELP "  --jobs N          compile in N threads; default: all processors\n"
+#define JOBS_HELP "  --jobs N          compile in N threads; 0, the default: all processors\n"
 #define ARCH_HELP                                                                                                      \
     "  --arch LIST       with commas between: sm_75, sm_80, sm_86 ...; native: the devices here;\n"                    \
     "                    all: every SM that this NVRTC compiles for\n"
@@ -175,8 +175,10 @@ static const fa2i_command commands[] = {
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",
      "Mends values that check finds damaged where the rest of the file tells what they were, and drops rows\n"
-     "that cannot be mended. If SQLite cannot read the file, gc makes it anew from what can be read. It says\n"
-     "what it did. Makes tables, views and indexes anew that are not there; drops code beyond the size limit;\n"
+     "that cannot be mended. If SQLite cannot read the file, gc makes it anew from what can be read, and looks\n"
+     "for single wrong bits for up to 20 seconds. It says what it does. Ctrl-C leaves such a file as it was.\n"
+     "If too little can be read: move the file away, and tune again or import an export. Makes tables, views and "
+     "indexes anew that are not there; drops code beyond the size limit;\n"
      "compacts the file. Code that was used longest ago goes first, winners' code never. What was measured\n"
      "stays. Every process that stores code keeps the same limit.\n"
      "Winners whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC is\n"
@@ -224,7 +226,7 @@ static void print_usage(FILE *out)
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version.\n"
+    fputs("\nfa2-tune COMMAND --help tells more; --version or -V prints the version.\n"
           "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device;\n"
           "130 interrupted, what was found out is kept.\n",
           out);
@@ -326,7 +328,7 @@ static int unknown_command(const char *name)
 {
     fa2i_nearest meant = {0};
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fa2i_nearest_try(&meant, (fa2i_span){name, strlen(name)}, commands[i].name, commands[i].name);
+        fa2i_nearest_try(&meant, name, strlen(name), commands[i].name, commands[i].name);
     fa2i_shown_print(stderr, "fa2-tune: there is no command \"%s\"", name);
     if (meant.name != NULL) {
         fprintf(stderr, ", did you mean %s?\n", meant.name);
@@ -468,7 +470,7 @@ static int dispatch(int argc, char **argv)
         print_usage(stderr);
         return FA2I_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         if (!takes_words(argc - 1, argv + 1, 0))
             return FA2I_EXIT_USAGE;
         printf("fa2-tune %d.%d.%d\n", FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);

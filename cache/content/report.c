@@ -309,29 +309,33 @@ done:
     return st;
 }
 
-/* Prints the rows as elements of an array. *separator tells if elements stand before them. */
-static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const char **separator, FILE *out)
+/* An array that is being printed, element by element. */
+typedef struct json_array {
+    FILE *out;
+    size_t count;
+} json_array;
+
+static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, json_array *to)
 {
     fa2_status st;
     while (fa2i_sql_next(cache, stmt, &st)) {
-        fputs(*separator, out);
-        fa2i_json_print(out, (const char *)sqlite3_column_text(stmt, 0));
-        *separator = ",\n";
+        fputs(to->count++ == 0 ? "[\n" : ",\n", to->out);
+        fa2i_json_print(to->out, (const char *)sqlite3_column_text(stmt, 0));
     }
     return st;
 }
 
 /* Ends the array, and begins it first if it has no elements. */
-static fa2_status end_array(const char *separator, FILE *out)
+static fa2_status end_array(const json_array *to)
 {
-    fputs(separator[0] == '[' ? "[\n]\n" : "\n]\n", out);
-    if (fflush(out) != 0 || ferror(out))
+    fputs(to->count == 0 ? "[\n]\n" : "\n]\n", to->out);
+    if (fflush(to->out) != 0 || ferror(to->out))
         return fa2i_fail(FA2_E_IO, "cannot write the JSON (%s)", strerror(errno));
     return FA2_OK;
 }
 
 static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_value *values, size_t count,
-                             const char **separator, FILE *out)
+                             json_array *to)
 {
     fa2_status st;
     char *sql = NULL;
@@ -341,20 +345,20 @@ static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_v
     FA2_TRY(fa2i_columns_make_views(cache));
     FA2_TRY(json_query(cache, q, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
-    FA2_TRY(print_elements(cache, stmt, separator, out));
+    FA2_TRY(print_elements(cache, stmt, to));
 done:
     sqlite3_finalize(stmt);
     fa2i_free(sql);
     return st;
 }
 
-static fa2_status print_winners(fa2i_cache *cache, const fa2i_filter *filter, const char **separator, FILE *out)
+static fa2_status print_winners(fa2i_cache *cache, const fa2i_filter *filter, json_array *to)
 {
     const query q = winners_query(filter);
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(begin_damaged(cache));
-    FA2_TRY(print_json(cache, &q, NULL, 0, separator, out));
+    FA2_TRY(print_json(cache, &q, NULL, 0, to));
     FA2_TRY(fa2i_sql_script(cache, drop_damaged));
 done:
     return fa2i_sql_end(cache, st);
@@ -362,30 +366,38 @@ done:
 
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *const *caches, size_t count, const fa2i_filter *filter, FILE *out)
 {
-    const char *separator = "[\n";
+    json_array array = {.out = out};
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && i < count; i++)
-        st = print_winners(caches[i], filter, &separator, out);
-    return st == FA2_OK ? end_array(separator, out) : st;
+        st = print_winners(caches[i], filter, &array);
+    return st == FA2_OK ? end_array(&array) : st;
+}
+
+/* Prints a problem's measurements; if there are none, its winners. */
+static fa2_status print_problem(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter,
+                                json_array *to)
+{
+    const query q = measurements_query(filter);
+    const size_t before = to->count;
+    fa2i_filter unmeasured = {.device = filter == NULL ? NULL : filter->device, .problem = *problem};
+    fa2i_sql_value values[FA2I_FIELD_COUNT];
+    fa2i_columns_values(problem, values);
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = print_json(cache, &q, FA2I_SQL_VALUES(values), to);
+    st = fa2i_sql_end(cache, st);
+    memset(unmeasured.given, true, sizeof unmeasured.given);
+    return st == FA2_OK && to->count == before ? print_winners(cache, &unmeasured, to) : st;
 }
 
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems, size_t count,
                                               const fa2i_filter *filter, FILE *out)
 {
-    const query q = measurements_query(filter);
-    const char *separator = "[\n";
-    fa2i_sql_value values[FA2I_FIELD_COUNT];
+    json_array array = {.out = out};
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = fa2i_problem_check(&problems[i]);
-    if (st != FA2_OK)
-        return st;
-    st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
-    for (size_t i = 0; st == FA2_OK && i < count; i++) {
-        fa2i_columns_values(&problems[i], values);
-        st = print_json(cache, &q, FA2I_SQL_VALUES(values), &separator, out);
-    }
-    if (st == FA2_OK)
-        st = end_array(separator, out);
-    return fa2i_sql_end(cache, st);
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = print_problem(cache, &problems[i], filter, &array);
+    return st == FA2_OK ? end_array(&array) : st;
 }

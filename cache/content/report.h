@@ -41,7 +41,8 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
 fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json, fa2i_row_fn row, void *user);
 
 /* Print the winners of these databases, or the measurements of these problems, as one JSON array of objects, one object
- * per line, with numbers as numbers. The member database is a row's file. Without rows the array is empty. */
+ * per line, with numbers as numbers. The member database is a row's file. A problem without measurements has its
+ * winners' objects. Without rows the array is empty. */
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *const *caches, size_t count, const fa2i_filter *filter, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems, size_t count,
                                               const fa2i_filter *filter, FILE *out);

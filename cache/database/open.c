@@ -227,8 +227,9 @@ static fa2_status open_for_reading(fa2i_cache *cache, const char *resolved, cons
     return st;
 }
 
-static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
-                         fa2i_cache **ret_cache)
+/* stop: as in fa2i_cache_open_to_mend, or NULL. */
+static fa2_status create(const char *path, fa2i_cache_mode mode, const volatile sig_atomic_t *stop, fa2i_log_fn log,
+                         void *log_user, fa2i_cache **ret_cache)
 {
     fa2i_cache *cache = fa2i_alloc(sizeof *cache);
     char *copy = fa2i_strdup(path);
@@ -242,6 +243,7 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
                           .wait_ms = FA2I_CACHE_WAIT_MS,
                           .waits_by_call = true,
                           .seconds_max = FA2I_CACHE_LONG_S,
+                          .stop = stop,
                           .log = log,
                           .log_user = log_user};
     pthread_mutex_init(&cache->mutex, NULL); /* cannot fail with default attributes on Linux */
@@ -254,7 +256,7 @@ fa2_status fa2i_cache_open_bytes(const char *path, fa2i_cache_mode mode, unsigne
                                  fa2i_cache **ret_cache)
 {
     fa2i_cache *cache = NULL;
-    fa2_status st = create(path, mode, NULL, NULL, &cache);
+    fa2_status st = create(path, mode, NULL, NULL, NULL, &cache);
     if (st != FA2_OK) {
         sqlite3_free(data);
         return st;
@@ -278,15 +280,8 @@ static void remove_if_bare(const char *path)
         unlink(path);
 }
 
-fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
-                           fa2i_cache **ret_cache)
-{
-    int wait_ms = FA2I_CACHE_WAIT_MS;
-    return fa2i_cache_open_within(path, mode, &wait_ms, log, log_user, ret_cache);
-}
-
-fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log, void *log_user,
-                                  fa2i_cache **ret_cache)
+static fa2_status open_file(const char *path, fa2i_cache_mode mode, int *wait_ms, const volatile sig_atomic_t *stop,
+                            fa2i_log_fn log, void *log_user, fa2i_cache **ret_cache)
 {
     fa2_status st;
     struct stat info;
@@ -298,7 +293,7 @@ fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *w
     if (mode == FA2I_CACHE_WRITE)
         FA2_TRY(fa2i_path_create(path, &created));
     FA2_TRY(fa2i_path_check(path, &resolved, &info));
-    FA2_TRY(create(path, mode, log, log_user, &cache));
+    FA2_TRY(create(path, mode, stop, log, log_user, &cache));
     cache->created = created;
     cache->wait_ms = *wait_ms;
     st = cache->writable ? open_for_writing(cache, resolved, &info, mode == FA2I_CACHE_REPAIR)
@@ -317,6 +312,26 @@ done:
         remove_if_bare(resolved);
     fa2i_free(resolved);
     return st;
+}
+
+fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
+                           fa2i_cache **ret_cache)
+{
+    int wait_ms = FA2I_CACHE_WAIT_MS;
+    return open_file(path, mode, &wait_ms, NULL, log, log_user, ret_cache);
+}
+
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log, void *log_user,
+                                  fa2i_cache **ret_cache)
+{
+    return open_file(path, mode, wait_ms, NULL, log, log_user, ret_cache);
+}
+
+fa2_status fa2i_cache_open_to_mend(const char *path, const volatile sig_atomic_t *stop, fa2i_log_fn log, void *log_user,
+                                   fa2i_cache **ret_cache)
+{
+    int wait_ms = FA2I_CACHE_WAIT_MS;
+    return open_file(path, FA2I_CACHE_REPAIR, &wait_ms, stop, log, log_user, ret_cache);
 }
 
 fa2_status fa2i_cache_check_writable(const char *path)
@@ -351,7 +366,7 @@ static fa2_status make_blank(const char *path)
 {
     fa2_status st;
     fa2i_cache *cache = NULL;
-    FA2_TRY(create(path, FA2I_CACHE_WRITE, NULL, NULL, &cache));
+    FA2_TRY(create(path, FA2I_CACHE_WRITE, NULL, NULL, NULL, &cache));
     FA2_TRY(fa2i_cache_connect(cache, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
     FA2_TRY(fa2i_schema_bring_forward(cache, false));
     blank = sqlite3_serialize(cache->db, "main", &blank_bytes, 0);

@@ -16,11 +16,13 @@
 #include <string.h>
 #include <unistd.h>
 #include "cache/database/columns.h"
+#include "cache/database/limits.h"
 #include "cache/database/mend.h"
 #include "cache/database/rules.h"
 #include "cache/database/trial.h"
 #include "cache/database/trust.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 
 /* Each table refers only to tables before it. */
 static const char *const tables[] = {"device",       "problem",     "session", "kernel",  "code",  "image",
@@ -190,6 +192,7 @@ static fa2_status open_source(const fa2i_cache *cache, unsigned char *data, size
     if (st != FA2_OK)
         return st;
     sqlite3_db_config(source->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
+    source->stop = cache->stop;
     source->remade.hopeless = true;
     st = fa2i_sql_script(source, "PRAGMA cell_size_check = OFF; PRAGMA writable_schema = ON");
     if (st == FA2_OK)
@@ -291,7 +294,9 @@ static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, cons
     fa2_status st = open_tables(cache, reference, image, &data, &bytes);
     if (st != FA2_OK)
         return st;
-    const fa2i_image restored = {data, (size_t)bytes, image->page_bytes};
+    fa2i_image restored = *image;
+    restored.data = data;
+    restored.bytes = (size_t)bytes;
     fa2i_trial_tables(&restored, tables, COPIED_COUNT);
     st = open_source(cache, data, (size_t)bytes, &source);
     if (st == FA2_OK && !has_tables(source, reference))
@@ -310,6 +315,7 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
     enum { PAGE_LEAST = 512, PAGE_MOST = 65536 };
     unsigned char *data = NULL;
     size_t bytes = 0;
+    double next_line = fa2i_now_s() + 1;
     fa2_status st = fa2i_trust_read(cache->path, resolved, &data, &bytes);
     if (st != FA2_OK || bytes < PAGE_LEAST) {
         sqlite3_free(data);
@@ -317,7 +323,12 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
     }
     const unsigned said = (unsigned)data[16] << 8 | (unsigned)data[17] << 16;
     const bool is_size = said >= PAGE_LEAST && said <= PAGE_MOST && (said & (said - 1)) == 0 && bytes % said == 0;
-    fa2i_image image = {data, bytes, said};
+    fa2i_image image = {.data = data,
+                        .bytes = bytes,
+                        .page_bytes = said,
+                        .cache = cache,
+                        .deadline = fa2i_clock_thread_s() + FA2I_TRIAL_SECONDS,
+                        .next_line = &next_line};
     if (is_size && !intact) { /* before the list of tables is written */
         put_header(data, bytes, said);
         fa2i_trial_schema(&image, tables, TABLE_COUNT, false);
@@ -333,7 +344,7 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
             st = open_with(cache, reference, &image, ret_source);
     }
     sqlite3_free(data);
-    return st;
+    return fa2i_limits_stopped(cache) && st == FA2_E_NOT_FOUND ? fa2i_limits_fail_stopped(cache) : st;
 }
 
 /* ---- copying ---- */
@@ -524,11 +535,24 @@ done:
 
 /* ---- all ---- */
 
+static void say_begin(const fa2i_cache *cache, const finding *f)
+{
+    fa2i_text line = {0};
+    fa2i_text_add(&line,
+                  "%s: is damaged (%s); reading what can be read. The file is written at the end, at once, and "
+                  "stays as it is if this is stopped before",
+                  cache->path, f->cause);
+    if (cache->log != NULL && !line.failed)
+        cache->log(cache->log_user, line.data);
+    fa2i_text_done(&line);
+}
+
 static fa2_status remake(fa2i_cache *cache, fa2i_cache *fresh, const char *resolved, const finding *f)
 {
     fa2_status st;
     fa2i_cache *source = NULL;
     size_t refused = 0;
+    say_begin(cache, f);
     /* A log may hold content that the file does not have yet. */
     (void)sqlite3_exec(cache->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
     FA2_TRY(read_source(cache, fresh, resolved, f->intact, &source));

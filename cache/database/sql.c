@@ -19,37 +19,43 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char hopeless[] =
-    ": too little of it can be read to make it anew; move the file away, or name another database";
+static const char hopeless[] = ": too little of it can be read to make it anew; move the file away, and tune again or "
+                               "import an export; or name another database";
 static const char moved[] = ": was deleted or replaced while it was open; run this again";
 
+typedef struct advice {
+    int code;
+    const char *text;
+    const char *rest; /* "--db", the file's path in quotes and this follow the text; NULL: nothing does */
+} advice;
+
 /* Returns advice for a result code. An extended code stands before its primary code. */
-static const char *advice(int code)
+static const advice *advice_for(int code)
 {
-    static const struct {
-        int code;
-        const char *text;
-    } known[] = {
-        {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check --db FILE` "
-                                   "restores the last good state"},
-        {SQLITE_READONLY_DBMOVED, moved},
-        {SQLITE_READONLY, ": make the file and its folder writable, or name another database"},
-        {SQLITE_NOTADB, ": move the file away, or name another database; if it was one of fa2's, "
-                        "`fa2-tune gc --db FILE` mends it"},
-        {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc --db FILE` tries to make it anew from what can be read"},
-        {SQLITE_ERROR, ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
-        {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder"},
-        {SQLITE_PERM, ": check the permissions of the file and of its folder"},
-        {SQLITE_INTERRUPT, " after all the time that a call may take; `fa2-tune check --db FILE` says more"},
-        {SQLITE_FULL, ": free some space and run this again; what was stored before is safe"},
-        {SQLITE_IOERR, ": check the disk (full? quota? network?)"},
-        {SQLITE_BUSY, ": another process has been writing for 10 s or more; try again when it is done"},
+    static const advice known[] = {
+        {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check",
+         "` restores the last good state"},
+        {SQLITE_READONLY_DBMOVED, moved, NULL},
+        {SQLITE_READONLY, ": make the file and its folder writable, or name another database", NULL},
+        {SQLITE_NOTADB, ": move the file away, or name another database; if it was one of fa2's, `fa2-tune gc",
+         "` first tries to mend it"},
+        {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc",
+         "` makes it anew from what can be read. If that is too little, move the file away, and tune again or import "
+         "an export"},
+        {SQLITE_ERROR, ": its tables are not those of this fa2; `fa2-tune check", "` says more"},
+        {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder", NULL},
+        {SQLITE_PERM, ": check the permissions of the file and of its folder", NULL},
+        {SQLITE_INTERRUPT, " after all the time that a call may take; `fa2-tune check", "` says more"},
+        {SQLITE_FULL, ": free some space and run this again; what was stored before is safe", NULL},
+        {SQLITE_IOERR, ": check the disk (full? quota? network?)", NULL},
+        {SQLITE_BUSY, ": another process has been writing for 10 s or more; try again when it is done", NULL},
     };
+    static const advice none = {0, "", NULL};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (known[i].code == code || known[i].code == (code & 0xff))
-            return known[i].text;
+            return &known[i];
     }
-    return "";
+    return &none;
 }
 
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code)
@@ -57,8 +63,15 @@ fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code)
     const int primary = code & 0xff;
     const fa2_status st = primary == SQLITE_NOMEM ? FA2_E_MEMORY : FA2_E_DATABASE;
     const bool damaged = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
-    return fa2i_fail(st, "%s: %s%s", cache->path, sqlite3_errmsg(cache->db),
-                     damaged && cache->remade.hopeless ? hopeless : advice(code));
+    const char *what = sqlite3_errmsg(cache->db);
+    const advice *a = advice_for(code);
+    if (primary == SQLITE_INTERRUPT && fa2i_limits_stopped(cache))
+        return fa2i_limits_fail_stopped(cache);
+    if (damaged && cache->remade.hopeless)
+        return fa2i_fail(st, "%s: %s%s", cache->path, what, hopeless);
+    if (a->rest == NULL)
+        return fa2i_fail(st, "%s: %s%s", cache->path, what, a->text);
+    return fa2i_fail(st, "%s: %s%s --db '%s'%s", cache->path, what, a->text, cache->path, a->rest);
 }
 
 static int bind(sqlite3_stmt *stmt, int index, const fa2i_sql_value *value)

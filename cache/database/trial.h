@@ -8,13 +8,20 @@
 #ifndef FA2I_CACHE_TRIAL_H
 #define FA2I_CACHE_TRIAL_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "cache/internal.h"
+
+/* All trials of one file may take this long together, in processor time. The log hears of them after a second, and then
+ * every FA2I_TRIAL_LINES_S. */
+#define FA2I_TRIAL_SECONDS 20.0
+#define FA2I_TRIAL_LINES_S 5.0
 
 /* The bytes of a database file, with a valid header. */
 typedef struct fa2i_image {
     unsigned char *data; /* borrowed */
     size_t bytes, page_bytes;
+    const fa2i_cache *cache; /* of the file: its log is told of a trial, and its stop ends it */
+    double deadline;         /* as the thread's processor time */
+    double *next_line;       /* the time of the next line in the log, as fa2i_now_s; borrowed */
 } fa2i_image;
 
 /* Mend the pages of the list of tables, in which all of `tables` must be. all: also if SQLite finds no fault in the

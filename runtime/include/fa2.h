@@ -9,6 +9,24 @@
  *   4. Call fa2_forward or fa2_backward with tensors, workspace and stream. Repeat steps 2 to 4 as often as you like.
  *   5. Wait for the stream, and release the context: fa2_context_destroy.
  *
+ * FUNCTIONS
+ *
+ *     contexts     fa2_context_create    opens a context: a device, a database, a log
+ *                  fa2_context_destroy   releases it
+ *     calls        fa2_forward           attention
+ *                  fa2_backward          its gradients
+ *                  fa2_merge             merges partial results over different keys
+ *                  fa2_workspace_size    returns the bytes of device memory that a call needs besides its tensors
+ *                  fa2_prepare           chooses and loads the kernel before the first call, or before a capture
+ *     questions    fa2_explain           says which kernel a problem gets, by which rule, and why
+ *                  fa2_read_counters     returns what a context did: calls by rule, compilations, time lost
+ *                  fa2_read_rounding     returns how many numbers 8-bit scores rounded to 0
+ *                  fa2_dropout_mask      computes the mask of dropout on the CPU
+ *     words        fa2_last_message      returns why this thread's last function failed
+ *                  fa2_status_string     names a status
+ *                  fa2_rule_string       names a rule
+ *                  fa2_version           returns the version of the library
+ *
  * runtime/examples has complete programs. The library runs on Linux, on GPUs of compute capability 7.5 and newer.
  *
  * FORWARD

@@ -77,7 +77,8 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
                  "it, the nearest %.200s; estimated at " FA2I_US " us",
                  card_arch, which, ptx, neighbour, plan->decision.estimate_us);
     } else
-        snprintf(out, out_bytes, "of this kernel nothing near is tuned for sm_%d: %s%s, estimated at " FA2I_US " us",
+        snprintf(out, out_bytes,
+                 "no problem near this one is tuned for sm_%d with this kernel: %s%s, estimated at " FA2I_US " us",
                  card_arch, which, ptx, plan->decision.estimate_us);
 }
 

@@ -5,6 +5,7 @@
  * before it is opened for writing.
  */
 #include <stdio.h>
+#include <string.h>
 #include "cache/content/report.h"
 #include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
@@ -15,8 +16,8 @@
 #include "tuner/report/table.h"
 #include "tuner/search/recompile.h"
 
-/* Opens an existing database for writing. */
-static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
+/* Opens an existing database for writing. stop: to mend it, until *stop becomes nonzero; NULL: not to mend it. */
+static fa2_status open_existing(const char *path, const volatile sig_atomic_t *stop, fa2i_cache **ret_cache)
 {
     fa2i_cache *readable = NULL;
     const fa2_status st = fa2i_database_open(path, FA2I_CACHE_READ, &readable);
@@ -24,10 +25,23 @@ static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cac
     if (st == FA2_E_NOT_FOUND)
         return st;
     /* Another failure may be an older version, which opening for writing upgrades. */
-    return fa2i_database_open(path, mode, ret_cache);
+    return stop != NULL ? fa2i_database_open_to_mend(path, stop, ret_cache)
+                        : fa2i_database_open(path, FA2I_CACHE_WRITE, ret_cache);
 }
 
 /* ---- check ---- */
+
+/* Prints "BEFORE: finding". If the database was named (db), the command in the finding that mends it names it, too. */
+static void print_finding(FILE *out, const char *before, const char *finding, const char *db)
+{
+    static const char command[] = "fa2-tune gc", with_name[] = " --db";
+    const char *at = strstr(finding, command);
+    const char *rest = at == NULL ? NULL : at + strlen(command);
+    if (db == NULL || at == NULL || strncmp(rest, with_name, strlen(with_name)) == 0)
+        fa2i_shown_print(out, "%s: %s\n", before, finding);
+    else
+        fa2i_shown_print(out, "%s: %.*s%s '%s'%s\n", before, (int)(rest - finding), finding, with_name, db, rest);
+}
 
 static void print_health(const char *path, const fa2i_cache_health *health)
 {
@@ -69,15 +83,17 @@ int fa2i_cmd_check(int argc, char **argv)
     /* An intact database can be checked even if it cannot be written. */
     st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
     if (st == FA2_E_DATABASE)
-        st = open_existing(options.db, FA2I_CACHE_WRITE, &cache);
+        st = open_existing(options.db, NULL, &cache);
     FA2_TRY(st);
     FA2_TRY(fa2i_cache_check(cache, &health));
     if (options.json)
         print_health_json(fa2i_cache_path(cache), &health);
     else
         print_health(fa2i_cache_path(cache), &health);
-    if (!fa2i_cache_is_healthy(&health))
-        fa2i_shown_print(stderr, "fa2-tune: %s: %s\n", fa2i_cache_path(cache), health.first_problem);
+    if (!fa2i_cache_is_healthy(&health)) {
+        fa2i_shown_print(stderr, "fa2-tune: ");
+        print_finding(stderr, fa2i_cache_path(cache), health.first_problem, options.db);
+    }
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
@@ -155,7 +171,7 @@ int fa2i_cmd_gc(int argc, char **argv)
     bool damaged = false;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_MAX_SIZE, &options));
-    FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
+    FA2_TRY(open_existing(options.db, stop, &cache));
     if (options.max_bytes > 0)
         FA2_TRY(fa2i_cache_set_limit(cache, options.max_bytes));
     FA2_TRY(fa2i_cache_gc(cache, -1, &cleanup));
@@ -205,9 +221,11 @@ int fa2i_cmd_forget(int argc, char **argv)
     FA2_TRY(fa2i_filter_find_device(&options));
     if (options.dry_run) {
         FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+        FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
         FA2_TRY(fa2i_cache_would_forget(cache, &options.filter, &gone));
     } else {
-        FA2_TRY(open_existing(options.db, FA2I_CACHE_WRITE, &cache));
+        FA2_TRY(open_existing(options.db, NULL, &cache));
+        FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
         FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
     }
     FA2_TRY(print_forgotten(cache, &options, &gone));

@@ -341,26 +341,38 @@ done:
 }
 
 /* Prints the winners of all databases as one array. */
-static fa2_status list_json(fa2i_cache *own, const fa2i_layers *system, const fa2i_filter *filter)
+static fa2_status list_json(fa2i_cache *const *caches, size_t count, const fa2i_filter *filter)
 {
-    fa2i_cache *caches[1 + FA2I_LAYERS_MAX];
-    size_t count = 0, damaged = 0;
+    size_t damaged = 0;
     fa2_status st = FA2_OK;
-    if (own != NULL)
-        caches[count++] = own;
-    for (size_t i = 0; i < system->count; i++)
-        caches[count++] = system->caches[i];
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = say_damaged(caches[i], filter, &damaged);
     return st == FA2_OK ? fa2i_cache_print_winners_json(caches, count, filter, stdout) : st;
 }
 
-static fa2_status list_text(fa2i_cache *own, const fa2i_layers *system, const fa2i_filter *filter)
+/* system: among them are the system's, so that each needs its path. */
+static fa2_status list_text(fa2i_cache *const *caches, size_t count, bool system, const fa2i_filter *filter)
 {
-    fa2_status st = own != NULL ? list_one(own, filter, system->count > 0) : FA2_OK;
-    for (size_t i = 0; st == FA2_OK && i < system->count; i++)
-        st = list_one(system->caches[i], filter, true);
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = list_one(caches[i], filter, system);
     return st;
+}
+
+/* own: the user's database; NULL: there is none. */
+static fa2_status list_all(fa2i_cache *own, const fa2i_layers *system, const fa2i_options *options)
+{
+    fa2i_cache *caches[1 + FA2I_LAYERS_MAX];
+    size_t count = 0;
+    if (own != NULL)
+        caches[count++] = own;
+    for (size_t i = 0; i < system->count; i++)
+        caches[count++] = system->caches[i];
+    const fa2_status st = fa2i_database_check_device(caches, count, options);
+    if (st != FA2_OK)
+        return st;
+    return options->json ? list_json(caches, count, &options->filter)
+                         : list_text(caches, count, system->count > 0, &options->filter);
 }
 
 int fa2i_cmd_list(int argc, char **argv)
@@ -376,7 +388,7 @@ int fa2i_cmd_list(int argc, char **argv)
     if (st == FA2_E_NOT_FOUND && system.count > 0)
         st = FA2_OK; /* the system's are listed */
     if (st == FA2_OK)
-        st = (options.json ? list_json : list_text)(cache, &system, &options.filter);
+        st = list_all(cache, &system, &options);
 done:
     fa2i_layers_close(&system);
     fa2i_cache_close(cache);
@@ -394,7 +406,7 @@ static int note_row(void *user, int columns, const char *const *names, const cha
     return 1; /* one row is enough */
 }
 
-/* Says that nothing was measured for a problem, and shows what build chose for it. JSON has measurements only.
+/* Says that nothing was measured for a problem, and shows what build chose for it. JSON has that by itself.
  * *ret_known: build chose something. */
 static fa2_status show_unmeasured(fa2i_cache *cache, const fa2_problem *problem, const fa2i_options *options,
                                   bool *ret_known)
@@ -406,9 +418,7 @@ static fa2_status show_unmeasured(fa2i_cache *cache, const fa2_problem *problem,
     fa2i_problem_format(problem, shape, sizeof shape);
     const fa2_status st = fa2i_cache_list_winners(cache, &filter, note_row, ret_known);
     fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s%s\n", shape, fa2i_cache_path(cache),
-                     !*ret_known     ? ""
-                     : options->json ? "; fa2-tune list --json has what the cost model chose"
-                                     : "; what the cost model chose:");
+                     *ret_known ? "; what the cost model chose:" : "");
     return st == FA2_OK && *ret_known && !options->json ? list_winners(cache, &filter, &w) : st;
 }
 
@@ -477,6 +487,7 @@ int fa2i_cmd_show(int argc, char **argv)
                                          "--shape Hq=8,Sq=512,D=64 or --device all"));
     FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+    FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
     FA2_TRY(add_filtered(cache, &options));
     FA2_TRY(show_all(cache, &options, &unknown));
     if (unknown > 0 || options.shapes.count == 0) {

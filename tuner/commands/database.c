@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "cache/content/report.h"
@@ -18,17 +19,31 @@ static void log_to_stderr(void *user, const char *message)
     fa2i_shown_print(stderr, "fa2-tune: %s\n", message);
 }
 
-fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
+/* stop: NULL for modes other than FA2I_CACHE_REPAIR. */
+static fa2_status open_database(const char *path, fa2i_cache_mode mode, const volatile sig_atomic_t *stop,
+                                fa2i_cache **ret_cache)
 {
     char *default_path = NULL;
     fa2_status st = FA2_OK;
     if (path == NULL)
         FA2_TRY(fa2i_cache_default_path(&default_path));
-    FA2_TRY(fa2i_cache_open(path == NULL ? default_path : path, mode, log_to_stderr, NULL, ret_cache));
+    const char *name = path == NULL ? default_path : path;
+    FA2_TRY(stop != NULL ? fa2i_cache_open_to_mend(name, stop, log_to_stderr, NULL, ret_cache)
+                         : fa2i_cache_open(name, mode, log_to_stderr, NULL, ret_cache));
     fa2i_cache_allow_seconds(*ret_cache, FA2I_CACHE_LONG_S);
 done:
     fa2i_free(default_path);
     return st;
+}
+
+fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
+{
+    return open_database(path, mode, NULL, ret_cache);
+}
+
+fa2_status fa2i_database_open_to_mend(const char *path, const volatile sig_atomic_t *stop, fa2i_cache **ret_cache)
+{
+    return open_database(path, FA2I_CACHE_REPAIR, stop, ret_cache);
 }
 
 fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_cache **ret_cache)
@@ -139,6 +154,53 @@ static int add_device(void *user, int columns, const char *const *names, const c
         snprintf(to->last, sizeof to->last, "%s", values[i]);
     }
     return to->text.failed;
+}
+
+/* Does the text contain the part, without regard to case? */
+static bool has_part(const char *text, const char *part)
+{
+    const size_t length = strlen(part);
+    for (; strlen(text) >= length; text++) {
+        if (strncasecmp(text, part, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Looks for the name of --device among the devices of a database. */
+typedef struct device_search {
+    const char *name;
+    bool found;
+    device_names names; /* of all devices */
+} device_search;
+
+static int look_at_device(void *user, int columns, const char *const *names, const char *const *values)
+{
+    device_search *s = user;
+    for (int i = 0; i < columns; i++)
+        s->found = s->found || (strcmp(names[i], "name") == 0 && values[i] != NULL && has_part(values[i], s->name));
+    return s->found || add_device(&s->names, columns, names, values);
+}
+
+fa2_status fa2i_database_check_device(fa2i_cache *const *caches, size_t count, const fa2i_options *options)
+{
+    device_search s = {.name = options->filter.device};
+    char *list = NULL;
+    fa2_status st = FA2_OK;
+    if (s.name == NULL || s.name[0] == '\0' || s.name == options->filter_device)
+        return FA2_OK;
+    for (size_t i = 0; i < count && !s.found; i++)
+        FA2_TRY(fa2i_cache_list_devices(caches[i], look_at_device, &s));
+    if (s.found || count == 0)
+        goto done;
+    FA2_TRY(fa2i_text_take(&s.names.text, &list));
+    st = fa2i_fail(FA2_E_INVALID, "--device \"%s\": there is no such device in %s%s; %s%s", s.name,
+                   fa2i_cache_path(caches[0]), count > 1 ? " and the system's databases" : "",
+                   list[0] == '\0' ? "there is no device in it" : "the devices in it: ", list);
+done:
+    fa2i_text_done(&s.names.text);
+    fa2i_free(list);
+    return st;
 }
 
 fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter)

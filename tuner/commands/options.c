@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/base/nearest.h"
 #include "runtime/base/problem.h"
 #include "runtime/base/text.h"
 #include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
-#include "tuner/input/nearest.h"
 
 enum { JOBS_MAX = 1024 };
 
@@ -224,13 +224,12 @@ static fa2_status unknown_option(const char *command, const char *arg, int accep
 {
     char list[256] = "--help";
     fa2i_nearest meant = {0};
-    const fa2i_span name = {arg, strcspn(arg, "=")};
     for (int i = 0; i < KNOWN_COUNT; i++) {
         const size_t used = strlen(list);
         if (find_option(known[i].name, strlen(known[i].name), accepted) != &known[i])
             continue;
         snprintf(list + used, sizeof list - used, ", %s", known[i].name);
-        fa2i_nearest_try(&meant, name, known[i].name, known[i].name);
+        fa2i_nearest_try(&meant, arg, strcspn(arg, "="), known[i].name, known[i].name);
     }
     if (meant.name != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\", did you mean %s?", command, arg, meant.name);

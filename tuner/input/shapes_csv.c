@@ -18,9 +18,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "gen/asset.h"
+#include "runtime/base/nearest.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
-#include "tuner/input/nearest.h"
 #include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
 
@@ -160,9 +160,9 @@ static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
         name[i] = isprint((unsigned char)cell.data[i]) ? cell.data[i] : '?';
     fa2i_nearest meant = {0};
     for (int kind = 0; kind < column_kinds(file); kind++) {
-        fa2i_nearest_try(&meant, cell, column_name(kind), column_name(kind));
+        fa2i_nearest_try(&meant, cell.data, cell.bytes, column_name(kind), column_name(kind));
         if (kind < FA2I_FIELD_COUNT)
-            fa2i_nearest_try(&meant, cell, fa2i_fields[kind].key, column_name(kind));
+            fa2i_nearest_try(&meant, cell.data, cell.bytes, fa2i_fields[kind].key, column_name(kind));
     }
     if (meant.name != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\", did you mean %s?", file->name, file->line,

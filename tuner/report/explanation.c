@@ -92,24 +92,48 @@ static void print_passed_over(const fa2i_decision *d, FILE *out)
     fputc('\n', out);
 }
 
-static void print_rule(const fa2i_explained *e, FILE *out)
+void fa2i_explained_reason(const fa2i_explained *e, char out[FA2I_REASON_CHARS])
 {
     const fa2i_decision *d = &e->predicted.decision;
+    char shape[FA2I_PROBLEM_CHARS];
+    fa2i_problem_format(&d->problem, shape, sizeof shape);
+    if (d->rule == FA2_RULE_DEFAULT)
+        snprintf(out, FA2I_REASON_CHARS,
+                 "no problem near this one is tuned for sm_%d with this kernel: the cost model's choice",
+                 e->card->arch);
+    else
+        snprintf(out, FA2I_REASON_CHARS, "%s %s on %.128s", d->measured ? "tuned for" : "the cost model chose it for",
+                 shape, d->device);
+}
+
+/* Returns what the rule means for this decision. */
+static const char *meaning(const fa2i_decision *d)
+{
     static const char *const meanings[] = {
         [FA2_RULE_EXACT] = "tuned on this device for this very problem",
         [FA2_RULE_NEAREST] = "the best estimate, carried over from problems tuned on this device",
         [FA2_RULE_ARCH] = "the best estimate, carried over from another card of this SM or offline",
         [FA2_RULE_SHIPPED] = "the best estimate, by measurements that come with fa2",
-        [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured of this kernel",
+        [FA2_RULE_DEFAULT] =
+            "the best estimate, by the cost model: no problem near this one was measured with this kernel",
     };
-    const char *corrected = "the best estimate, by the cost model as measurements of other kinds correct it";
-    const char *others = "the fastest that can be used of those tuned on this device for this very "
-                         "problem";
+    if (d->corrected)
+        return "the best estimate, by the cost model as measurements of other kinds correct it";
+    if (d->rule == FA2_RULE_EXACT && d->passed_count > 0)
+        return d->measured ? "the fastest that can be used of those tuned on this device for this very problem"
+                           : "the first that can be used of those that the cost model ranked for this very problem";
+    if (d->rule == FA2_RULE_EXACT && !d->measured)
+        return "the cost model's choice for this very problem on this device, not measured";
+    if (d->rule == FA2_RULE_NEAREST && !d->measured)
+        return "the best estimate, carried over from what the cost model chose for this device";
+    return meanings[d->rule];
+}
+
+static void print_rule(const fa2i_explained *e, FILE *out)
+{
+    const fa2i_decision *d = &e->predicted.decision;
     char neighbour[FA2I_PROBLEM_CHARS];
-    fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule),
-            d->rule == FA2_RULE_EXACT && d->passed_count > 0 ? others
-            : d->corrected                                   ? corrected
-                                                             : meanings[d->rule]);
+    fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule), meaning(d));
     print_passed_over(d, out);
     if (d->corrected) {
         fa2i_problem_format(&d->neighbour, neighbour, sizeof neighbour);
@@ -123,9 +147,9 @@ static void print_rule(const fa2i_explained *e, FILE *out)
     fputc('\n', out);
     if (d->rule == FA2_RULE_DEFAULT)
         return;
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&d->problem, shape, sizeof shape);
-    fa2i_shown_print(out, "tuned for %s on %s", shape, d->device);
+    char reason[FA2I_REASON_CHARS];
+    fa2i_explained_reason(e, reason);
+    fa2i_shown_print(out, "reason    %s", reason);
     if (d->rule != FA2_RULE_EXACT)
         fprintf(out, " (distance %.2f)", d->distance);
     if (d->measured)

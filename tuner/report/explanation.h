@@ -30,6 +30,11 @@ bool fa2i_explained_is_unserved(const fa2i_explained *explained);
 /* Returns a word for the basis of an estimate. */
 const char *fa2i_explained_rests(fa2i_rests rests);
 
+/* Writes a clause about the origin of the choice, such as "tuned for PROBLEM on DEVICE". If only the cost model chose,
+ * it says so. */
+enum { FA2I_REASON_CHARS = FA2I_PROBLEM_CHARS + 256 };
+void fa2i_explained_reason(const fa2i_explained *explained, char out[FA2I_REASON_CHARS]);
+
 /* Prints the text. Returns FA2_E_MEMORY. */
 fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out);
 

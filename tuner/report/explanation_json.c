@@ -28,8 +28,10 @@ static void print_decision_json(const fa2i_explained *e, FILE *out)
     const fa2i_decision *d = &e->predicted.decision;
     const fa2i_runner_up *next = &e->predicted.runner_up;
     const bool chosen = d->rule != FA2_RULE_DEFAULT;
-    char shape[FA2I_PROBLEM_CHARS];
+    char shape[FA2I_PROBLEM_CHARS], reason[FA2I_REASON_CHARS];
+    fa2i_explained_reason(e, reason);
     print_text_json(out, "rule", fa2_rule_string(d->rule));
+    print_text_json(out, "reason", reason);
     if (chosen)
         fa2i_problem_format(&d->problem, shape, sizeof shape);
     print_text_json(out, "tuned_for", chosen ? shape : NULL);

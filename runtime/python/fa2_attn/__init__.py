@@ -39,7 +39,7 @@ A *problem* is a dict of everything that decides which kernel is the best one:
 All other defaults are 0.
 """
 
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from . import _frameworks, _native, _tuner
 from ._native import (Context, Error, attention, attention_backward, attention_partial, dropout_mask, merge,
@@ -55,6 +55,10 @@ __all__ = ["Context", "Error", "attention", "attention_backward", "attention_par
            "explain", "merge", "prepare", "problem", "set_default_context", "tune", "warm", "winners"]
 
 _frameworks.warn_of_old_name()
+
+
+def __dir__() -> List[str]:
+    return sorted(set(globals()) - {"TYPE_CHECKING", "Any", "Dict", "List", "Optional", "Tuple", "Union"})
 
 
 def _problem_of(tensors: Tuple[Any, ...], fields: Dict[str, Any]) -> Dict[str, Any]:

@@ -328,7 +328,9 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
         return _kernels.launch(*_unpacked(tensors), causal=causal, window=window, **factors)
     unknown = next((name for name in others if name not in _FEATURES and name not in _NUMBERS), None)
     if unknown is not None:
-        raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'")
+        known = ("q", "k", "v", "causal", "window", "deterministic", "return_lse", *_FACTORS, *_FEATURES, *_NUMBERS)
+        raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'"
+                        f"{_native.suggestion(unknown, known)}")
     others["dropout_seed"] = seed_of(tensors[0], others.get("dropout_seed")) if others.get("dropout_p") else None
     keywords = {"causal": causal, "window": window, **factors,
                 **{name: others[name] for name in _NUMBERS if others.get(name) is not None}}

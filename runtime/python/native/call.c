@@ -37,7 +37,14 @@ static int find_name(const fa2py_signature *signature, PyObject *name)
     for (int i = 0; i < signature->count; i++)
         if (PyUnicode_CompareWithASCIIString(name, word_of(signature, i)) == 0)
             return i;
-    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", signature->name, name);
+    fa2i_nearest meant = {0};
+    PyObject *text = PyUnicode_AsUTF8String(name);
+    for (int i = 0; text != NULL && i < signature->count; i++)
+        fa2py_nearest_try(&meant, text, word_of(signature, i));
+    if (text != NULL)
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R%s%s%s", signature->name, name,
+                     FA2PY_MEANT(meant));
+    Py_XDECREF(text);
     return -1;
 }
 

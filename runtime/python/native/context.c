@@ -8,6 +8,7 @@
  *   destroyed either, because their calls do not spend the time to check for captures.
  * - In a forked child nothing is destroyed, because it belongs to the parent.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "context.h"
@@ -213,19 +214,42 @@ static bool parse_log_level(const char *name, int *ret_level)
     return false;
 }
 
+/* value: NULL leaves the number as it is. */
+static bool parse_whole(PyObject *value, const char *name, int *number)
+{
+    if (value == NULL)
+        return true;
+    PyObject *index = PyNumber_Index(value);
+    if (index == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a whole number", name, value);
+        return false;
+    }
+    int beyond = 0;
+    const long wide = PyLong_AsLongAndOverflow(index, &beyond);
+    Py_DECREF(index);
+    if (beyond != 0 || wide < INT_MIN || wide > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s is %R; its limit is %d", name, value, INT_MAX);
+        return false;
+    }
+    *number = (int)wide;
+    return true;
+}
+
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
     static char *const keywords[] = {"database",      "device",        "arch",      "read_only",      "log",
                                      "never_compile", "check_numbers", "log_level", "check_rounding", NULL};
     PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *truths[3] = {NULL};
+    PyObject *number = NULL, *rounding = NULL;
     const char *log_level = NULL;
     fa2py_context *context = NULL;
     int device = 0;
     fa2_config config = {.struct_bytes = sizeof(fa2_config), .read_only = 0};
     bool read_only = false, never_compile = false, check_numbers = false;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOOOOOzi:Context", (char **)(uintptr_t)keywords, &database,
-                                     &device, &arch, &truths[0], &log, &truths[1], &truths[2], &log_level,
-                                     &config.rounding_every) ||
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$OOOOOOzO:Context", (char **)(uintptr_t)keywords, &database,
+                                     &number, &arch, &truths[0], &log, &truths[1], &truths[2], &log_level, &rounding) ||
+        !parse_whole(number, "device", &device) || !parse_whole(rounding, "check_rounding", &config.rounding_every) ||
         !fa2py_parse_truth(truths[0], "read_only", &read_only) ||
         !fa2py_parse_truth(truths[1], "never_compile", &never_compile) ||
         !fa2py_parse_truth(truths[2], "check_numbers", &check_numbers) || !check_log(log) ||

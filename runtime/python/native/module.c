@@ -121,6 +121,8 @@ static PyMethodDef methods[] = {
      "dropout_mask(problem, dropout_p, dropout_seed, offset=0, /)\n--\n\n"
      "Returns which elements a call on the problem keeps (1) or drops (0), as a bytearray of [B, Hq, Sq, Sk].\n"
      "The host computes it. For tests."},
+    {"suggestion", fa2py_suggestion, METH_VARARGS,
+     "suggestion(text, names)\n--\n\nReturns \", did you mean NAME?\" for the name that is near, or \"\"."},
     {"problem_keys", fa2py_problem_keys, METH_NOARGS,
      "problem_keys()\n--\n\nReturns a dict from the keys of problem_text's texts to the names of fields."},
     {"problem_text", fa2py_problem_text, METH_O,

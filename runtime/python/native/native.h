@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include "dlpack.h"
 #include "fa2.h"
+#include "runtime/base/nearest.h"
 #include "runtime/ops/call.h"
 #include "runtime/ops/operands.h"
 
@@ -166,6 +167,17 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem);
 PyObject *fa2py_problem_dict(const fa2_problem *problem); /* the fields that problem texts show */
 /* problem_text(fields): returns the problem as fa2-tune --shape takes it. */
 PyObject *fa2py_problem_text(PyObject *module, PyObject *fields);
+/* Tries a known name for a bytes object that holds an unknown one. */
+void fa2py_nearest_try(fa2i_nearest *nearest, PyObject *text, const char *name);
+
+/* Three arguments for "%s%s%s": ", did you mean NAME?", or nothing. */
+#define FA2PY_MEANT(meant)                                                                                             \
+    (meant).name != NULL ? ", did you mean " : "", (meant).name != NULL ? (meant).name : "",                           \
+        (meant).name != NULL ? "?" : ""
+
+/* suggestion(text, names): returns these words for the tuple of known names, or "". */
+PyObject *fa2py_suggestion(PyObject *module, PyObject *args);
+
 /* problem_keys(): returns a dict from the keys of such texts to the names of fields. */
 PyObject *fa2py_problem_keys(PyObject *module, PyObject *unused);
 

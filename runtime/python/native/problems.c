@@ -38,8 +38,16 @@ static void refuse_word(int field, PyObject *value)
 
 static void refuse_field(PyObject *name)
 {
-    PyObject *text = PyUnicode_FromFormat("a problem has no field %R; it has ", name);
-    for (int i = 0; i < FA2I_FIELD_COUNT; i++)
+    fa2i_nearest meant = {0};
+    PyObject *bytes = PyUnicode_Check(name) ? PyUnicode_AsUTF8String(name) : NULL;
+    PyErr_Clear(); /* of a name that is no UTF-8: nothing is suggested */
+    for (int i = 0; bytes != NULL && i < FA2I_FIELD_COUNT; i++)
+        fa2py_nearest_try(&meant, bytes, fa2i_fields[i].name);
+    Py_XDECREF(bytes);
+    PyObject *text = meant.name != NULL
+                         ? PyUnicode_FromFormat("a problem has no field %R%s%s%s", name, FA2PY_MEANT(meant))
+                         : PyUnicode_FromFormat("a problem has no field %R; it has ", name);
+    for (int i = 0; meant.name == NULL && i < FA2I_FIELD_COUNT; i++)
         text = with_word(text, fa2i_fields[i].name, i == 0);
     raise_text(text);
 }
@@ -158,6 +166,32 @@ PyObject *fa2py_problem_text(PyObject *module, PyObject *fields)
         if (*c == ' ')
             *c = ',';
     return PyUnicode_FromString(text);
+}
+
+void fa2py_nearest_try(fa2i_nearest *nearest, PyObject *text, const char *name)
+{
+    fa2i_nearest_try(nearest, PyBytes_AsString(text), (size_t)PyBytes_Size(text), name, name);
+}
+
+PyObject *fa2py_suggestion(PyObject *module, PyObject *args)
+{
+    const char *text = NULL;
+    PyObject *known = NULL, *best = NULL; /* best belongs to the tuple */
+    fa2i_nearest meant = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sO!:suggestion", &text, &PyTuple_Type, &known))
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(known); i++) {
+        PyObject *bytes = PyUnicode_AsUTF8String(PyTuple_GetItem(known, i));
+        if (bytes == NULL)
+            return NULL;
+        const fa2i_nearest before = meant;
+        fa2i_nearest_try(&meant, text, strlen(text), PyBytes_AsString(bytes), "");
+        if (meant.name != before.name || meant.distance != before.distance)
+            best = PyTuple_GetItem(known, i);
+        Py_DECREF(bytes);
+    }
+    return best != NULL ? PyUnicode_FromFormat(", did you mean %U?", best) : PyUnicode_FromString("");
 }
 
 PyObject *fa2py_problem_keys(PyObject *module, PyObject *unused)
