@@ -169,6 +169,9 @@ class Rank:
         self.compare("contiguous", "ring", True, rows=64, dropout=drops, slopes=torch.tensor([0.01, 0.1, 0.7, 4.0]))
         self.compare("zigzag", "gather", True, rows=128, dropout=drops)
         self.compare("zigzag", "gather", False, rows=128, dropout=(0.25, 5, 3))
+
+    def test_dropout_of_heads(self):
+        drops = (0.25, 5)
         self.compare("striped", "ulysses", True, rows=24, dropout=drops)
         self.compare("zigzag", "auto", False, rows=24, dropout=(0.25, 5, 3))
 
@@ -532,7 +535,8 @@ class Distributed(unittest.TestCase):
     def test_two(self):
         for name in ("test_layouts", "test_windows", "test_alibi", "test_gather", "test_twice", "test_ulysses",
                      "test_packed", "test_positions", "test_ring_flash_attn", "test_context_parallel",
-                     "test_inference", "test_rates", "test_dropout", "test_dropout_refusals", "test_shard", "test_refusals", "test_explain",
+                     "test_inference", "test_rates", "test_dropout", "test_dropout_of_heads", "test_dropout_refusals",
+                     "test_shard", "test_refusals", "test_explain",
                      "test_one_dies"):
             with self.subTest(name):
                 self.ranks(2, name)
