@@ -63,12 +63,13 @@ class Bench:
         return [torch.randn((batch, rows, count, self.width), generator=generator).bfloat16().to(self.device)
                 for count in (heads, kv_heads, kv_heads, heads)]
 
-    def in_turns(self, calls: Dict[str, Callable[[], Any]]) -> Dict[str, float]:
+    def in_turns(self, calls: Dict[str, Callable[[], Any]], layers: int = 4) -> Dict[str, float]:
         """Median over rounds of the slowest rank's time of each call, of several that follow each other as layers do.
 
         The calls take turns, so that all of them meet the same heat and power: a GPU that has worked for a second is
-        some percent slower than one that has rested."""
-        count = 1 if self.host else 4
+        some percent slower than one that has rested. The device waits for the host before the first layer only, 550 us
+        in a ring's forward: a part of that counts in each layer's time, the less the more layers there are."""
+        count = 1 if self.host else layers
         times = torch.empty((len(calls), self.rounds), device=self.device)
         for turn in range(-1, self.rounds):  # the first one is not counted
             for i, call in enumerate(calls.values()):
@@ -136,7 +137,9 @@ def rate_of(bench: Bench, rows: int) -> None:
             torch.autograd.grad(run(*leaves), leaves, d_out)
 
         calls.update({name + " forward": forward, name + " both": both})
-    times = bench.in_turns(calls)
+    layers = 16 if rows < 32768 else 4
+    times = bench.in_turns(calls, layers)
+    bench.say(f"{rows:6} rows, {layers} layers")
     for name in ways:
         work = 1 if name == "one GPU" else bench.ranks
         bench.say(f"{rows:6} rows  {name:16}", *(
