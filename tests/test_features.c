@@ -87,6 +87,16 @@ static const bad_value bad_values[] = {
     {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x9000001, "dropout.offset_at is 0x9000001"},
     {FA2I_FIELD_dropout, 1, AT(dropout.seed_at), 0x4000008, "o shares memory with dropout.seed_at"},
     {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x5000008, "lse shares memory with dropout.offset_at"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.row), 32,
+     "dropout_origin.row is 32; it must be a multiple of 64 from 0 to 2147483520"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.row), -64, "dropout_origin.row is -64; it must be"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.column), 65, "dropout_origin.column is 65; it must be a multiple of 64"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.column), 0x7fffffc0, "dropout_origin.column is 2147483584; it must be"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.head), -1, "dropout_origin.head is -1; it must be from 0 to 1073741815"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.head), 3,
+     "dropout_origin.heads is 0; it must be from 11 to 1073741823: the call has 8 heads from head 3 on"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.heads), 3, "dropout_origin.heads is 3; it must be from 8"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.heads), 0x40000000, "dropout_origin.heads is 1073741824; it must be"},
 };
 
 static void check_bad(const fa2_problem *p, const fa2_forward_args *args, const char *said)
@@ -113,7 +123,8 @@ static void test_bad_values(void)
         const fa2_problem p = with(bad->field, bad->asked);
         fa2_forward_args args = good_args();
         check_good(&p, &args);
-        const size_t bytes = bad->offset == AT(dropout.p) ? sizeof(float) : sizeof bad->value;
+        const bool is_short = bad->offset == AT(dropout.p) || bad->offset >= AT(dropout_origin);
+        const size_t bytes = is_short ? sizeof(float) : sizeof bad->value;
         memcpy((char *)&args + bad->offset, &bad->value, bytes);
         check_bad(&p, &args, bad->said);
         check_good(&problem, &args);
@@ -241,6 +252,39 @@ static void test_threshold(void)
     }
 }
 
+/* Parts that tile a call drop its elements, by the reference and by the numbers that kernels get. */
+static void test_origin(void)
+{
+    enum { B = 2, HQ = 4, SQ = 200, SK = 150 };
+    const fa2_problem whole = {.struct_bytes = sizeof whole,
+                               .batch = B,
+                               .heads_q = HQ,
+                               .heads_kv = HQ,
+                               .seq_q = SQ,
+                               .seq_k = SK,
+                               .head_dim = 64,
+                               .dropout = 1};
+    const fa2_problem part = {.dropout = 1, .batch = B, .heads_q = 1, .seq_q = 136, .seq_k = 22};
+    fa2i_features features = {.dropout = {.p = 0.4f, .seed = 7, .offset = 3},
+                              .origin = {.row = 64, .column = 128, .head = 3, .heads = HQ}};
+    static uint8_t mask[B][HQ][SQ][SK];
+    int wrong = 0;
+    CHECK_EQ(fa2_dropout_mask(&whole, &features.dropout, &mask[0][0][0][0]), FA2_OK);
+    for (int b = 0; b < B; b++)
+        for (int i = 0; i < part.seq_q; i++)
+            for (int j = 0; j < part.seq_k; j++)
+                wrong += (fa2i_kept(&part, &features, b, 0, i, j) > 0) != mask[b][3][64 + i][128 + j];
+    CHECK_EQ(wrong, 0);
+
+    fa2_forward_args args = good_args();
+    const fa2_problem p = with(FA2I_FIELD_dropout, 1);
+    CHECK_EQ(fill(&p, &args).drop_heads, p.heads_q);
+    args.dropout_origin = (fa2_dropout_origin){.row = 64, .column = 128, .head = 3, .heads = 12};
+    const fa2i_feature_params got = fill(&p, &args);
+    CHECK(got.drop_row == 64 && got.drop_pair == 64 && got.drop_head == 3 && got.drop_heads == 12);
+    check_good(&p, &args);
+}
+
 /* ---- expected results ---- */
 
 /* Forward's operands of a case, in their order. */
@@ -321,14 +365,16 @@ static void check_row(const data *d, const fa2i_expected *e, size_t row)
     const fa2_dropout drop =
         fa2i_case_dropout_found(&d->c, fa2i_case_operand_bytes(&d->c, SEED) > 0 ? d->blocks[SEED] : NULL,
                                 fa2i_case_operand_bytes(&d->c, OFFSET) > 0 ? d->blocks[OFFSET] : NULL);
+    const fa2_dropout_origin origin = fa2i_case_origin(&d->c);
     double sum = exp(sink), o[64] = {0}; /* a sink of -1e9 alone has a sum of 0 */
     bool none = true;
     for (int j = 0; j < p->seq_k; j++) {
         const double score = score_of(d, at->batch, at->head, at->row, j);
         none = none && isinf(score);
         sum += exp(score);
+        const int plane = at->batch * (origin.heads != 0 ? origin.heads : p->heads_q) + origin.head + at->head;
         if (p->dropout &&
-            !fa2i_dropout_keeps(drop.p, drop.seed, drop.offset, at->batch * p->heads_q + at->head, at->row, j))
+            !fa2i_dropout_keeps(drop.p, drop.seed, drop.offset, plane, origin.row + at->row, origin.column + j))
             continue;
         for (int c = 0; c < p->head_dim; c++)
             o[c] += exp(score) * number(d, V, at->batch, at->head / (p->heads_q / p->heads_kv), j, c);
@@ -398,6 +444,7 @@ int main(void)
     test_params();
     test_side();
     test_threshold();
+    test_origin();
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         for (int layout = FA2I_LAYOUT_BSHD; layout <= FA2I_LAYOUT_SHARED; layout++)
             test_definition(&classes[i], (fa2i_layout)layout);

@@ -69,7 +69,7 @@ static void test_versions(void)
             CHECK_EQ(fa2i_generator_card(generator, sms[i], &card), FA2_OK);
             CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
             CHECK(count > 0);
-            CHECK_EQ(fa2i_op_abi(&problem), fa2i_op_of(&problem)->abi + 2 * problem.dropout + asked / 8);
+            CHECK_EQ(fa2i_op_abi(&problem), fa2i_op_of(&problem)->abi + 3 * problem.dropout + asked / 8);
             for (size_t j = 0; j < count; j++)
                 CHECK_EQ(list[j].recipe.abi, fa2i_op_abi(&problem));
             fa2i_free(list);

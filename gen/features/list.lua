@@ -230,7 +230,9 @@ function M.names(v, op)
       dbias = has_gradient, kv_type = kv8.type_of(v), step_files = step_files_of(v, op),
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,
-      features = number > 0, score_params = number > 0 or has.softcap or v.window ~= 0,
+      params_file = has.dropout and "features/dropout_params.cuh" or number > 0 and "features/feature_params.cuh"
+         or "features/no_feature_params.cuh",
+      score_params = number > 0 or has.softcap or v.window ~= 0,
       alibi_mma = false, -- a term is computed by the product: on wgmma alone
    }
 end

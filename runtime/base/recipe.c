@@ -83,7 +83,7 @@ int fa2i_recipe_revision(const char *class_key)
     static const char key[] = " bias=", mask[] = " bias=bool";
     const char *bias = strstr(class_key, key);
     const bool adds = bias != NULL && strncmp(bias, mask, sizeof mask - 1) != 0;
-    return 2 * (strstr(class_key, " dropout=1") != NULL) + (strstr(class_key, " varlen=1") != NULL) + adds +
+    return 3 * (strstr(class_key, " dropout=1") != NULL) + (strstr(class_key, " varlen=1") != NULL) + adds +
            (strstr(class_key, " scores=int8") != NULL);
 }
 

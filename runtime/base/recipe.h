@@ -152,8 +152,8 @@ const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe);
 const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
 
 /* Returns a class's revision, which is added to the operation's abi in its recipes. The revision counts how often the
- * computation of such kernels changed while their parameters stayed the same:
- * - Dropout: the function of the mask changed twice (runtime/ops/dropout.h).
+ * computation of such kernels changed while the operation's parameters stayed the same:
+ * - Dropout: the function of the mask changed twice (runtime/ops/dropout.h); then calls became parts of larger ones.
  * - An additive bias: numbers like -1e9, which hide keys, gave NaN.
  * - Packed sequences: rows outside of all sequences were not written, and the workspace had another layout.
  *

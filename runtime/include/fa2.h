@@ -318,7 +318,8 @@ typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
  * memory, so lse is not NULL.
  *   - LSE = -infinity begins an empty result: O counts as 0 there, whatever it holds.
  *   - Sinks count in each call that has them. Give them to one call.
- *   - Dropout and positions (causal, windows, ALiBi, bias) count the keys of the call alone.
+ *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. So does dropout, unless
+ *     args.dropout_origin says where they lie.
  *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch.
  *   - The last of several calls may write O in the dtype: problem.carry = 1. It merges with args.carried, which holds O
  *     of the calls before, and with LSE in memory. The numbers are as MERGE gives them, rounded once. Not with fp32.
@@ -483,6 +484,15 @@ typedef struct fa2_dropout {
     const uint64_t *seed_at, *offset_at;
 } fa2_dropout;
 
+/* Where a call lies in the whole, if it has some rows, columns or heads of a larger attention. Then it drops what one
+ * call on the whole drops with the same p, seed and offset. All 0: the call is the whole. The batches are those of the
+ * whole. With packed sequences all of them begin at this row and column of theirs. */
+typedef struct fa2_dropout_origin {
+    int32_t row, column; /* of the whole: the call's first ones. Multiples of 64, at least 0 */
+    int32_t head;        /* of the whole: the call's first query head, at least 0 */
+    int32_t heads;       /* query heads of the whole, at least head + heads_q. 0: heads_q, and head is 0 */
+} fa2_dropout_origin;
+
 /* New keys and values, on the device. */
 typedef struct fa2_append {
     fa2_tensor k, v; /* read, [batch, seq, heads_kv, head_dim]. v has head_dim_v columns if that is not 0, and is not
@@ -594,6 +604,8 @@ typedef struct fa2_forward_args {
      * over other keys, as FA2_PARTIAL_WRITE stores it. Rows whose LSE is -infinity may hold anything. Rows that belong
      * to no sequence are written as without carry. */
     fa2_tensor carried;
+
+    fa2_dropout_origin dropout_origin; /* problem.dropout */
 } fa2_forward_args;
 
 /* The arguments of fa2_backward. The rules of fa2_forward_args for shared memory hold here, too.
@@ -632,6 +644,8 @@ typedef struct fa2_backward_args {
     /* problem.bias with a gradient: written. With packed sequences, elements to which nothing is added become 0. With
      * deterministic, no stride is 0 whose extent is above 1. */
     fa2_bias_gradient dbias;
+
+    fa2_dropout_origin dropout_origin; /* problem.dropout: as in forward */
 } fa2_backward_args;
 
 /* The arguments of fa2_merge: problem.seq_k partial results of attention over different keys (FA2_PARTIAL_WRITE), which

@@ -1,5 +1,6 @@
 /*
- * Decides which elements of P dropout keeps. The decision depends only on seed, offset, batch, head, row and column.
+ * Decides which elements of P dropout keeps. The decision depends only on seed, offset, batch, head, row and column. If
+ * a call is a part of a larger one (fa2_dropout_origin), head, row and column are those of the whole.
  *
  * Rows and pairs of columns have keys of 16 random bytes. The product of a row's key and a pair's key is a number: a
  * sum of 16 products of bytes. The pair's even column uses its lowest byte, and the odd column the next one. An element
@@ -57,6 +58,9 @@
 
 #include <stdbool.h>
 #include "fa2.h"
+
+/* A part begins at multiples of this: the keys of 32 rows, or of 64 columns, are made together. */
+enum { FA2I_DROPOUT_BLOCK = 64 };
 
 typedef struct fa2i_dropout_key {
     int16_t bytes[16]; /* 0 ... 255; 16 bits wide, because compilers then multiply eight at once */

@@ -22,6 +22,7 @@
 #define FA2I_FEATURE_PARAM(kind, name) FA2I_PARAM_##kind(name)
 #define FA2I_KV_PARAM(kind, name)      FA2I_PARAM_##kind(name)
 #define FA2I_CARRY_PARAM(kind, name)   FA2I_PARAM_##kind(name)
+#define FA2I_DROPOUT_PARAM(kind, name) FA2I_PARAM_##kind(name)
 
 /* Fills a STRIDES member from a tensor. */
 static inline void fa2i_param_strides(const fa2_tensor *tensor, int64_t out[3])

@@ -204,7 +204,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
         };
         load_own_rows(p, coord, smem);
         const Terms terms(p, batch, head);
-        DroppedRows dropped(p, coord.dropped_batch_head(p, batch_head), first_row + warp * 16, lane);
+        DroppedRows dropped(p, coord.sequence(), head, first_row + warp * 16, lane);
         int tile = tiles - 1;
         issue(tile);
         fill_commit();

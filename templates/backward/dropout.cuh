@@ -29,15 +29,16 @@ struct PhiloxDropout {
     }
 
     // Computes the factors of a tile of queries. first_query: of this warp; each step begins at a multiple of 16.
-    __device__ __forceinline__ void begin(const Params &p, int batch_head, int first_query, int lane)
+    __device__ __forceinline__ void begin(const Params &p, int batch, int head, int first_query, int lane)
     {
+        const int of_whole = head_of_whole(p, batch, head);
         constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // steps per call of Philox
         const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
 #pragma unroll
         for (int step = 0; step < kQuerySteps; step += kSteps) {
             const int sixteen = first_query / 16 + step;
             uint32 x[4];
-            row_keys(x, seed, batch_head, sixteen / 2, lane);
+            row_keys(x, seed, of_whole, sixteen / 2, lane);
             const uint32 bound = choose_bound(p.features, word_of_rows(x), lane % 4, lane / 4);
 #pragma unroll
             for (int n = 0; n < 2 * kSteps; n++) {

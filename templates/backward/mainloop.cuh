@@ -80,7 +80,7 @@ __device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &
                                   smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
     compute_p<kMasked>(s, capped, p, coord, terms, own, at, query, areas);
     pack_scores(frag, s);
-    dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
+    dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
     if constexpr (kModified && !kBiasGradient)
         multiply_derivatives(s, capped);

@@ -4,7 +4,7 @@
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}
 
-    static __device__ __forceinline__ void begin(const Params &, int, int, int) {}
+    static __device__ __forceinline__ void begin(const Params &, int, int, int, int) {}
 
     static __device__ __forceinline__ void mask(Fragments &) {}
 

@@ -94,7 +94,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             seen = load_counter(turn_counter(p, coord, batch_head, at.tile));
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+                dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr, lane);
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();

@@ -104,7 +104,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &co
         Scores capped;
         make_p(s, capped, p, coord, tiles, at, warp * 16, row_smem, lane);
         pack_scores(p_frag, s);
-        dropout.begin(p, coord.sequence() * p.heads_q + coord.kv_head * p.group + at.head, at.tile * kBr, lane);
+        dropout.begin(p, coord.sequence(), coord.kv_head * p.group + at.head, at.tile * kBr, lane);
         if constexpr (kModified)
             multiply_derivatives(s, capped);
         mark_dropped(dropout, s);

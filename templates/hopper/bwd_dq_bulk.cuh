@@ -180,7 +180,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         start_tile(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, row_smem);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+                dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr, lane);
         if constexpr (!kSAhead)
             wgmma_wait<1>();  // S^T is there
         pin(s);

@@ -54,7 +54,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         v.start_scores(dp, do_smem);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+                dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr, lane);
         make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         if (!first)
             barrier_arrive_by(lane, barriers.q_empty(stage.before().index));

@@ -8,7 +8,7 @@ rate    microseconds of forward, and of forward and backward, of the slowest ran
         each rank has; P ranks together compute P^2 times as much, each P times. ring-flash-attn is timed if it is
         installed, on fa2's kernels.
 error   root mean square of out, dq, dk and dv against fp32, as a multiple of one call's in bf16.
-masks   windows in the ring: how many elements of out equal one call's bit for bit, and the greatest difference.
+masks   windows and dropout in the ring: how many elements of out equal one call's bit for bit, and the greatest difference.
 auto    20 shapes: the schedule that 'auto' takes by its model, its time over that of the fastest one; and the same after
         the first five shapes were timed by tune().
 merge   fa2_attn.merge of 2 and 8 results: bytes per second as a share of a copy's.
@@ -200,16 +200,20 @@ def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float]:
 def masks(bench: Bench) -> None:
     from fa2_attn import distributed
     bench.say("masks: results are merged in fp32 and rounded once, after other roundings of the softmax than in one call")
-    rows = (24 if bench.host else 4096) * bench.ranks
+    rows = (128 if bench.host else 4096) * bench.ranks
     q, k, v, _ = bench.tensors(rows)
-    widths = (17,) if bench.host else (100, 1000, 5000)
+    cases: Dict[str, Dict[str, Any]] = {f"window {width}": {"window": (width, 0)}
+                                        for width in ((17,) if bench.host else (100, 1000, 5000))}
+    cases["dropout"] = {"dropout_p": 0.17, "dropout_seed": 5}
     for layout in ("contiguous", "zigzag", "striped"):
-        for width in widths:
-            whole = bench.one(q, k, v, causal=True, window=(width, 0))
+        for name, given in cases.items():
+            if layout == "striped" and name == "dropout":
+                continue  # the ring refuses it
+            whole = bench.one(q, k, v, causal=True, **given)
             mine = [distributed.shard(tensor, layout=layout) for tensor in (q, k, v)]
-            got = distributed.attention(*mine, causal=True, layout=layout, schedule="ring", window=(width, 0))
+            got = distributed.attention(*mine, causal=True, layout=layout, schedule="ring", **given)
             equal, units = bits_apart(got, distributed.shard(whole, layout=layout))
-            bench.say(f"masks {layout:10} window {width:5}: {equal:.2%} of the elements have the bits of one GPU; the "
+            bench.say(f"masks {layout:10} {name:12}: {equal:.2%} of the elements have the bits of one GPU; the "
                       f"greatest difference is {units:.1f} roundings")
 
 

@@ -23,8 +23,8 @@ except ImportError:
 BATCH, HEADS, KV_HEADS, WIDTH = 2, 4, 2, 16
 
 
-def exact(q, k, v, causal, sinks, window=None, slopes=None):
-    """(out, lse) in fp64."""
+def exact(q, k, v, causal, sinks, window=None, slopes=None, kept=1.0):
+    """(out, lse) in fp64. kept: factors of the softmax."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
     k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
@@ -39,8 +39,15 @@ def exact(q, k, v, causal, sinks, window=None, slopes=None):
     if sinks is not None:
         column = sinks.double()[None, :, None, None].expand(*scores.shape[:-1], 1)
         scores = torch.cat((scores, column), -1)
-        v = torch.cat((v, torch.zeros_like(v[..., :1, :])), 2)
-    return (scores.softmax(-1) @ v).transpose(1, 2), scores.logsumexp(-1)
+    weights = scores.softmax(-1)[..., :k.shape[2]] * kept
+    return (weights @ v).transpose(1, 2), scores.logsumexp(-1)
+
+
+def kept_of(q, k, v, p, seed, offset=0):
+    """The factors of dropout in one call."""
+    from fa2_attn import _native
+    mask = _native.dropout_mask(host.problem(q, k, v), p, seed, offset)
+    return torch.frombuffer(mask, dtype=torch.uint8).view(q.shape[0], q.shape[2], q.shape[1], k.shape[1]).double() / (1 - p)
 
 
 def run(function, tensors, d_out):
@@ -64,17 +71,23 @@ class Rank:
                 for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
 
     def compare(self, layout, schedule, causal, sinks=None, rows=24, window=None, slopes=None,
-                dtype=None):
+                dtype=None, dropout=None):
+        """dropout: probability, seed, and the offset of a seed that is a tensor."""
         from fa2_attn import distributed
         *inputs, d_out = self.tensors(self.ranks * rows, dtype=dtype)
-        wanted = run(lambda *t: exact(*t, causal, sinks, window, slopes), [tensor.double() for tensor in inputs], d_out.double())
+        kept = kept_of(*inputs, *dropout) if dropout is not None else 1.0
+        drops = {} if dropout is None else {
+            "dropout_p": dropout[0], "dropout_seed": dropout[1] if len(dropout) < 3 else torch.tensor(dropout[1:])}
+        wanted = run(lambda *t: exact(*t, causal, sinks, window, slopes, kept), [tensor.double() for tensor in inputs],
+                     d_out.double())
         out, lse = host.launch(*inputs, causal=causal, sinks=sinks, window=window, alibi_slopes=slopes,
-                               return_lse=True)
+                               return_lse=True, **drops)
         single = [out, lse, *host.attention_backward(d_out, *inputs, out, lse, causal=causal, sinks=sinks,
-                                                          window=window, alibi_slopes=slopes)]
+                                                          window=window, alibi_slopes=slopes, **drops)]
         *mine, d_mine = (distributed.shard(tensor, layout=layout) for tensor in (*inputs, d_out))
         got = run(lambda *t: distributed.attention(*t, causal=causal, layout=layout, schedule=schedule, sinks=sinks,
-                                                   window=window, alibi_slopes=slopes, return_lse=True), mine, d_mine)
+                                                   window=window, alibi_slopes=slopes, return_lse=True, **drops), mine,
+                  d_mine)
         places = distributed.positions(self.ranks * rows, layout=layout)
         for i, name in enumerate(("out", "lse", "dq", "dk", "dv")):
             own, one = (made[i].index_select(-1 if name == "lse" else 1, places) for made in (wanted, single))
@@ -147,22 +160,38 @@ class Rank:
         self.packed("zigzag", "ulysses", True, window=(7, 0))
 
     def test_dropout(self):
-        """Elements are dropped at the rate that is asked for, alike in forward and backward, and anew by another seed.
-        With v = 1, out is the share that was kept, over 1 - p. With d_out = 1, so is the sum of dv over all keys."""
+        """Each schedule drops what one call on the whole sequence drops: windows make its parts begin anywhere."""
+        drops = (0.25, 5)
+        self.compare("contiguous", "ring", True, rows=64, dropout=drops)
+        self.compare("zigzag", "ring", True, rows=128, dropout=drops, sinks=torch.linspace(-1, 2, HEADS))
+        self.compare("zigzag", "ring", True, rows=128, dropout=drops, window=(77, 0))
+        self.compare("contiguous", "ring", False, rows=64, dropout=(0.25, 5, 3), window=(30, 41))
+        self.compare("contiguous", "ring", True, rows=64, dropout=drops, slopes=torch.tensor([0.01, 0.1, 0.7, 4.0]))
+        self.compare("zigzag", "gather", True, rows=128, dropout=drops)
+        self.compare("zigzag", "gather", False, rows=128, dropout=(0.25, 5, 3))
+
+    def test_dropout_of_heads(self):
+        drops = (0.25, 5)
+        self.compare("striped", "ulysses", True, rows=24, dropout=drops)
+        self.compare("zigzag", "auto", False, rows=24, dropout=(0.25, 5, 3))
+
+    def test_dropout_refusals(self):
         from fa2_attn import distributed
-        q, k, v, _ = self.tensors(self.ranks * 64)
-        for schedule, seed in (("ring", 5), ("gather", 5), ("ulysses", 5), ("ring", torch.tensor([5, 3]))):
-            mine = [distributed.shard(tensor, layout="zigzag") for tensor in (q, k, torch.ones_like(v))]
-            mine[2].requires_grad_()
-            outs = [distributed.attention(*mine, causal=True, schedule=schedule, dropout_p=0.25, dropout_seed=given)
-                    for given in (seed, seed, 6)]
-            assert torch.equal(outs[0], outs[1]) and not torch.equal(outs[0], outs[2]), schedule
-            out = outs[0].detach().float()
-            assert abs(out.mean().item() - 1) < 0.03 and 0.02 < out.std().item() < 0.6, (schedule, out.mean(), out.std())
-            dv, = torch.autograd.grad(outs[0], mine[2], torch.ones_like(outs[0]))
-            sums = torch.stack((dv.float().sum(), out.sum()))
-            dist.all_reduce(sums)
-            assert abs(sums[0] / sums[1] - 1) < 0.01, (schedule, sums)
+        q, k, v, _ = self.tensors(24)
+        given = {"causal": True, "dropout_p": 0.25, "dropout_seed": 5}
+        for schedule in ("ring", "gather"):
+            self.refuses(NotImplementedError, "needs pieces of a multiple of 64 rows, and q has pieces of 12: pad the "
+                         "sequence to a multiple of 256", lambda: distributed.attention(
+                             q, k, v, schedule=schedule, **given))
+            self.refuses(NotImplementedError, f"schedule '{schedule}': dropout of packed sequences", lambda:
+                         distributed.attention(q[0], k[0], v[0], cu_seqlens=[0, 48], schedule=schedule, **given))
+        self.refuses(NotImplementedError, "striped rows are not", lambda: distributed.attention(
+            q, k, v, layout="striped", schedule="ring", **given))
+        rows = self.tensors(64)[0], k, v
+        self.refuses(NotImplementedError, "and k has pieces of 24", lambda: distributed.attention(
+            *rows, layout="contiguous", schedule="ring", dropout_p=0.25, dropout_seed=5))
+        told = distributed.explain(q, k, v, dropout_p=0.25)
+        assert told["schedule"] == "ulysses" and "it alone serves this call; not ring: dropout" in told["reason"], told
 
     def test_one_rank(self):
         from fa2_attn import distributed
@@ -506,7 +535,8 @@ class Distributed(unittest.TestCase):
     def test_two(self):
         for name in ("test_layouts", "test_windows", "test_alibi", "test_gather", "test_twice", "test_ulysses",
                      "test_packed", "test_positions", "test_ring_flash_attn", "test_context_parallel",
-                     "test_inference", "test_rates", "test_dropout", "test_shard", "test_refusals", "test_explain",
+                     "test_inference", "test_rates", "test_dropout", "test_dropout_of_heads", "test_dropout_refusals",
+                     "test_shard", "test_refusals", "test_explain",
                      "test_one_dies"):
             with self.subTest(name):
                 self.ranks(2, name)
@@ -515,7 +545,7 @@ class Distributed(unittest.TestCase):
         self.ranks(1, "test_one_rank")
 
     def test_four(self):
-        for name in ("test_layouts", "test_windows"):
+        for name in ("test_layouts", "test_windows", "test_dropout"):
             with self.subTest(name):
                 self.ranks(4, name)
 

@@ -78,6 +78,26 @@ class Partial(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "k has no rows: with carried"):
             fa2_attn.attention_partial(self.q, self.k.part(1, 0, 0), self.v.part(1, 0, 0), carried=carried, lse=lse)
 
+    def test_dropout_of_parts(self):
+        """Parts of the rows, keys and heads drop what one call on all of them drops."""
+        q, k, v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=80, seq_k=150, kind=ExchangeTensor)
+        drops = {"dropout_p": 0.3, "dropout_seed": 9}
+        whole = fa2_attn.attention(q, k, v, **drops)
+        own = q.part(1, 64, 80).part(2, 2, 4)
+        keys = [[tensor.part(1, *rows).part(2, 1, 2) for tensor in (k, v)] for rows in ((0, 64), (64, 150))]
+        out, lse = fa2_attn.attention_partial(own, *keys[0], dropout_origin=(64, 0, 2, 4), **drops)
+        fa2_attn.attention_partial(own, *keys[1], out=out, lse=lse, partial="merge", dropout_origin=[64, 64, 2, 4], **drops)
+        device.synchronize()
+        self.assertLess(reference.worst(out.get(), whole.part(1, 64, 80).part(2, 2, 4).get()), TOLERANCE["fp16"])
+        for text, origin in (("dropout_origin.row is 32; it must be a multiple of 64", (32, 0, 0, 0)),
+                             ("dropout_origin.column is -64; it must be a multiple of 64", (0, -64, 0, 0)),
+                             ("dropout_origin.heads is 3; it must be from 4 to .*: the call has 2 heads from head 2 on",
+                              (0, 0, 2, 3)),
+                             ("must be four numbers of 32 bits", (64, 64)), ("must be four numbers", (0, 0, 1.5, 4)),
+                             ("must be four numbers", (1 << 40, 0, 0, 0)), ("dropout_origin is 64; it must be four", 64)):
+            with self.assertRaisesRegex(ValueError, text):
+                fa2_attn.attention_partial(own, *keys[0], dropout_origin=origin, **drops)
+
     def test_gradients(self):
         out, lse = fa2_attn.attention(self.q, self.k, self.v, return_lse=True)
         d_out, _, _ = reference.tensors(batch=2, heads_q=4, seq_q=17, seed=2, kind=ExchangeTensor)

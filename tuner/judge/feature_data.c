@@ -276,6 +276,15 @@ fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seed, co
     return found;
 }
 
+fa2_dropout_origin fa2i_case_origin(const fa2i_case *c)
+{
+    const int32_t part = (int32_t)((c->seed + 1) % 3);
+    return (fa2_dropout_origin){.row = 64 * part,
+                                .column = 192 * part,
+                                .head = part * 2,
+                                .heads = part == 0 ? 0 : c->problem.heads_q + part * 3};
+}
+
 /* Puts the operands of features and the factors of the call. */
 static void put_operands(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], void *args)
 {
@@ -292,6 +301,7 @@ void fa2i_case_put_forward(const fa2i_case *c, const uint64_t addresses[FA2I_OPE
 {
     const fa2_problem *p = &c->problem;
     args->dropout = dropout_of(c);
+    args->dropout_origin = fa2i_case_origin(c);
     args->page_count = p->paged ? fa2i_case_pages(p) : 0;
     args->cache_row_count = p->cache_rows ? fa2i_case_cache_rows(p) : 0;
     args->append.seq = fa2i_case_new_keys(c);
@@ -302,6 +312,7 @@ void fa2i_case_put_forward(const fa2i_case *c, const uint64_t addresses[FA2I_OPE
 void fa2i_case_put_backward(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], fa2_backward_args *args)
 {
     args->dropout = dropout_of(c);
+    args->dropout_origin = fa2i_case_origin(c);
     put_operands(c, addresses, args);
 }
 
@@ -309,7 +320,8 @@ fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_inputs *inputs)
 {
     const int first = fa2i_case_feature(c, 0);
     fa2i_features features = {.dropout = fa2i_case_dropout_found(c, inputs->data[first + FA2I_OPERAND_seed_at],
-                                                                 inputs->data[first + FA2I_OPERAND_offset_at])};
+                                                                 inputs->data[first + FA2I_OPERAND_offset_at]),
+                              .origin = fa2i_case_origin(c)};
     for (int id = 0; id < FA2I_OPERAND_COUNT; id++) {
         features.data[id] = inputs->data[first + id];
         features.period[id] = (int64_t)inputs->period[first + id];

@@ -19,6 +19,9 @@ void fa2i_case_put_backward(const fa2i_case *c, const uint64_t addresses[FA2I_OP
 /* The dropout that a launch finds. seed, offset: these operands on the host, or NULL. */
 fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seed, const uint64_t *offset);
 
+/* Where a case lies in a larger call, for dropout: two cases of three are parts. */
+fa2_dropout_origin fa2i_case_origin(const fa2i_case *c);
+
 /* The operands of features, and the sequence integers among them, for a reference. They borrow from the inputs. */
 fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_inputs *inputs);
 fa2i_said fa2i_case_said(const fa2i_case *c, const fa2i_inputs *inputs);

@@ -101,8 +101,12 @@ double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int3
                  int32_t key)
 {
     const fa2_dropout *d = &features->dropout;
+    const fa2_dropout_origin *origin = &features->origin;
     if (!problem->dropout)
         return 1;
-    const int64_t plane = (int64_t)batch * problem->heads_q + head;
-    return fa2i_dropout_keeps(d->p, d->seed, d->offset, plane, query, key) ? (double)fa2i_dropout_scale(d->p) : 0;
+    const int64_t plane =
+        (int64_t)batch * (origin->heads != 0 ? origin->heads : problem->heads_q) + origin->head + head;
+    return fa2i_dropout_keeps(d->p, d->seed, d->offset, plane, origin->row + query, origin->column + key)
+               ? (double)fa2i_dropout_scale(d->p)
+               : 0;
 }

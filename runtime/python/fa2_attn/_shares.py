@@ -41,6 +41,8 @@ def order_of(layout: str, ranks: int, lengths: Tuple[int, ...], device: Any) -> 
 
 # ---- the call ----
 
+DROPOUT_ROWS = 64  # dropout of a part is that of the whole if its rows and keys begin at multiples of this (fa2.h)
+
 
 class Call(NamedTuple):
     group: Optional[dist.ProcessGroup]
@@ -65,25 +67,13 @@ class Call(NamedTuple):
         """The settings of a call that sees the positions of the whole sequence."""
         return {"causal": self.causal, "window": self.window, "alibi_slopes": self.alibi_slopes}
 
-    def dropout(self, number: int) -> Dict[str, Any]:
-        """The dropout of a call; each number draws by itself, and alike in forward and backward."""
+    def dropout(self, row: int = 0, column: int = 0, head: int = 0, heads: int = 0) -> Dict[str, Any]:
+        """The dropout of a call whose rows and keys begin there in the whole, and which has some of `heads` heads."""
         if self.dropout_p == 0:
             return {}
         seed = self.dropout_seed
-        if isinstance(seed, Tensor):
-            seed = seed.flatten()
-            offset = seed[1:2] if seed.numel() > 1 else torch.zeros_like(seed[:1])
-            return {"dropout_p": self.dropout_p, "dropout_seed": torch.cat((_mixed(seed[:1], number), offset))}
-        assert seed is not None
-        return {"dropout_p": self.dropout_p, "dropout_seed": _mixed(seed, number)}
-
-
-def _mixed(seed: Any, number: int) -> Any:
-    """Returns another seed for each number: the key of other draws."""
-    added = (number + 1) * 0x9e3779b97f4a7c15
-    if isinstance(seed, Tensor):
-        return seed + ((added + (1 << 63)) % (1 << 64) - (1 << 63))
-    return (seed + added) % (1 << 64)
+        return {"dropout_p": self.dropout_p, "dropout_seed": seed.flatten() if isinstance(seed, Tensor) else seed,
+                "dropout_origin": (row, column, head, heads)}
 
 
 # ---- rows of a call: slices of dense tensors, indexes of packed ones ----
@@ -97,7 +87,7 @@ class Meeting(NamedTuple):
     keys: Which
     settings: Dict[str, Any]
     own: bool
-    number: int  # of its dropout
+    origin: Tuple[int, int] = (0, 0)  # with dropout: positions of the first query and the first key
     lowered: Optional[Tensor] = None  # by what the true LSE of each row is lower than the call's
     last: bool = False  # no later call has any of its rows
 
@@ -171,19 +161,19 @@ def _packed_meeting(layout: str, rank: int, owner: int, ranks: int, lengths: Tup
 
 def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks: int) -> List[Meeting]:
     """Returns what the own queries see of the keys of rank `owner`, as calls."""
-    number = 8 * (rank * ranks + owner)
     if call.lengths is not None:
         one = _packed_meeting(call.layout, rank, owner, ranks, call.lengths, call.causal, q.device)
-        return [] if one is None else [Meeting(*one, owner == rank, number)]
+        return [] if one is None else [Meeting(*one, owner == rank)]
     found = _layouts.meetings(call.layout, rank, owner, ranks, q.shape[1], k.shape[1], call.causal, call.window,
-                              by_pieces=call.alibi_slopes is not None)
+                              by_pieces=call.alibi_slopes is not None or call.dropout_p > 0,
+                              align=DROPOUT_ROWS if call.dropout_p > 0 else 1)
     if call.alibi_slopes is not None:
-        return [_with_alibi(one, call, owner, number + i, q) for i, one in enumerate(found)]
-    return [Meeting(one.queries, one.keys, {"causal": one.causal, "window": one.window}, one.own, number + i)
-            for i, one in enumerate(found)]
+        return [_with_alibi(one, call, owner, q) for one in found]
+    return [Meeting(one.queries, one.keys, {"causal": one.causal, "window": one.window}, one.own, one.origin)
+            for one in found]
 
 
-def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: Tensor) -> Meeting:
+def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, q: Tensor) -> Meeting:
     """Returns a call with alibi_slopes by the positions of the whole sequence.
 
     Among rows of one piece, a distance is the difference of their numbers, times the piece's stride. Between striped
@@ -198,7 +188,7 @@ def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: T
     if one.own or call.layout == "striped":
         settings["alibi_slopes"] = slopes * float(ranks) if call.layout == "striped" else slopes
         # Attention is causal, so the call's last query has the distance 0 to its last key: 0 to ranks - 1 in truth.
-        return Meeting(one.queries, one.keys, settings, one.own, number,
+        return Meeting(one.queries, one.keys, settings, one.own, one.origin,
                        None if one.own else of_heads * float((rank - owner) % ranks))
     lengths = (q.shape[1] * ranks,)
     queries = rows_of(call.layout, rank, ranks, lengths, q.device)[one.queries]
@@ -207,7 +197,7 @@ def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: T
     near = keys[-1] if is_before else keys[0]  # the key that is nearest to all queries
     settings["bias"] = (-of_heads * (near - keys).abs())[:, :, None]
     lowered = of_heads * ((queries - near) if is_before else (near - queries))
-    return Meeting(one.queries, one.keys, settings, False, number, lowered)
+    return Meeting(one.queries, one.keys, settings, False, one.origin, lowered)
 
 
 def _starts_before(layout: str, owner: int, rank: int, ranks: int, rows: int, one: _layouts.Meeting) -> bool:
@@ -224,16 +214,17 @@ def gather_meetings(q: Tensor, k: Tensor, call: Call, rank: int, ranks: int) -> 
 
     A call aligns queries to the last key, so it has the positions of the whole sequence. k: the keys of all ranks.
     """
-    number = 8 * (ranks * ranks + rank)
+    if not call.causal and call.dropout_p > 0:
+        return [Meeting(piece.rows, slice(0, k.shape[1]), {}, True, (piece.start, 0))
+                for piece in _layouts.pieces(call.layout, rank, ranks, q.shape[1])]
     if not call.causal:
         settings = {} if call.lengths is None else packed_settings([length // ranks for length in call.lengths],
                                                                     list(call.lengths), q.device)
-        return [Meeting(slice(0, q.shape[call.dim]), slice(0, k.shape[call.dim]), settings, True, number)]
+        return [Meeting(slice(0, q.shape[call.dim]), slice(0, k.shape[call.dim]), settings, True)]
     if call.lengths is not None:
-        return [Meeting(*one, True, number + i) for i, one in enumerate(
-            _packed_pieces(call.layout, rank, ranks, call.lengths, q.device))]
-    return [Meeting(piece.rows, slice(0, piece.start + piece.rows.stop - piece.rows.start), {}, True, number + i)
-            for i, piece in enumerate(_layouts.pieces(call.layout, rank, ranks, q.shape[1]))]
+        return [Meeting(*one, True) for one in _packed_pieces(call.layout, rank, ranks, call.lengths, q.device)]
+    return [Meeting(piece.rows, slice(0, piece.start + piece.rows.stop - piece.rows.start), {}, True, (piece.start, 0))
+            for piece in _layouts.pieces(call.layout, rank, ranks, q.shape[1])]
 
 
 @functools.lru_cache(maxsize=_ALL_ROWS)

@@ -73,7 +73,7 @@ class _Result:
 
     def add(self, k: Tensor, v: Tensor, meeting: Meeting) -> None:
         call, dim, which = self._call, self._call.dim, meeting.queries
-        settings = {**meeting.settings, **call.settings, **call.dropout(meeting.number),
+        settings = {**meeting.settings, **call.settings, **call.dropout(*meeting.origin),
                     "sinks": call.sinks if meeting.own else None}
         inputs = [take(self._q, dim, which), *(take(tensor, dim, meeting.keys) for tensor in (k, v))]
         may_end = meeting.last and meeting.lowered is None and self._out.dtype != torch.float32
@@ -166,7 +166,7 @@ class _Gradients:
             queries[0], queries[1], take(k, dim, meeting.keys), take(v, dim, meeting.keys), queries[2],
             lse if meeting.lowered is None else lse + meeting.lowered, sinks=sinks,
             dsinks=sinks is not None, partial="write" if write else "merge", dq=dq, dk=dk, dv=dv,
-            deterministic=call.deterministic, **meeting.settings, **call.settings, **call.dropout(meeting.number))
+            deterministic=call.deterministic, **meeting.settings, **call.settings, **call.dropout(*meeting.origin))
         for (gradient, which), part in zip(sums, (dq, dk, dv)):
             put(gradient.whole, dim, which, part)
         if more:
@@ -395,7 +395,7 @@ def _gather_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor
         _, part_lse = _native.launch(
             take(q, call.dim, meeting.queries), take(keys, call.dim, meeting.keys),
             take(values, call.dim, meeting.keys), out=part, return_lse=True, sinks=call.sinks, **call.masks(),
-            **meeting.settings, **call.settings, **call.dropout(meeting.number))
+            **meeting.settings, **call.settings, **call.dropout(*meeting.origin))
         put(out, call.dim, meeting.queries, part)
         if isinstance(meeting.queries, slice):
             take(lse, lse.dim() - 1, meeting.queries).copy_(part_lse)
@@ -470,7 +470,8 @@ def _own_heads(numbers: Optional[Tensor], call: Call) -> Optional[Tensor]:
 def _ulysses_settings(q: Tensor, call: Call) -> Dict[str, Any]:
     masks = {**call.masks(), "alibi_slopes": _own_heads(call.alibi_slopes, call), "sinks": _own_heads(call.sinks, call)}
     packed = {} if call.lengths is None else packed_settings(list(call.lengths), list(call.lengths), q.device)
-    return {**masks, **packed, **call.settings, **call.dropout(dist.get_rank(call.group))}
+    rank, ranks, heads = dist.get_rank(call.group), dist.get_world_size(call.group), q.shape[call.dim + 1]
+    return {**masks, **packed, **call.settings, **call.dropout(head=rank * heads, heads=ranks * heads)}
 
 
 def _ulysses_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, ...]:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from . import _layouts, _native, _schedules
 from ._layouts import LAYOUTS
-from ._shares import Call, lengths_of, order_of, packed_settings, rows_of
+from ._shares import DROPOUT_ROWS, Call, lengths_of, order_of, packed_settings, rows_of
 from ._steps import BACKWARD, FORWARD
 
 __all__ = ["attention", "explain", "gather", "positions", "shard", "tune"]
@@ -94,6 +94,21 @@ def _dim_of(dim: Optional[int], cu_seqlens: Any) -> int:
 # ---- what a call can have ----
 
 
+def _dropout_unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[str]:
+    """Returns why the parts of a schedule with some rows would not drop what one call drops; None: they do."""
+    count = _layouts.parts(call.layout, ranks)
+    if call.lengths is not None:
+        return "dropout of packed sequences needs all rows of each sequence in one call"
+    if count > 1 and call.layout == "striped":
+        return "dropout needs neighbouring rows, and striped rows are not"
+    for name, tensor in (("q", q), ("k", k))[:2 if schedule == "ring" else 1]:
+        rows = tensor.shape[1] * ranks // count
+        if count > 1 and rows % DROPOUT_ROWS:
+            return (f"dropout needs pieces of a multiple of {DROPOUT_ROWS} rows, and {name} has pieces of {rows}: pad "
+                    f"the sequence to a multiple of {DROPOUT_ROWS * count}")
+    return None
+
+
 def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[str]:
     """Returns why a schedule does not serve a call; None: it does."""
     if schedule == "ulysses":
@@ -115,7 +130,7 @@ def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[st
         return "the queries of striped rows are at no neighbouring positions"
     if schedule == "gather" and call.window is not None and not call.causal:
         return "a window without a causal mask is not aligned to the last key of a rank's queries"
-    return None
+    return _dropout_unfit(schedule, q, k, call, ranks) if call.dropout_p > 0 else None
 
 
 def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor]) -> None:
@@ -413,8 +428,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     (striped: causal), by 'gather' causal, by 'ulysses' always. They have no gradient.
     sinks: float32 [Hq], alike on all ranks. Its gradient covers the own rows (ulysses: heads): sum it over the
     ranks, like the gradients of other parameters.
-    dropout_p, dropout_seed: each pair of ranks draws for itself, so other elements are dropped than on one GPU. None
-    draws a seed from the host's generator. Backward drops what forward did.
+    dropout_p, dropout_seed: the elements are dropped that one call of fa2_attn.attention on the whole sequence drops with
+    this seed, if all ranks give it. None draws a seed from each host's generator. Backward drops what forward did. By
+    'ring' and 'gather' without packed sequences and striped rows, where pieces have a multiple of 64 rows: S is a multiple
+    of 64 P, or with 'zigzag' of 128 P. By 'ulysses' always.
     cu_seqlens: bounds of packed sequences on all ranks together, a list or a tensor (one on a GPU is waited for). Each
     sequence is divided by the layout. q is then [T / P, Hq, D], k and v [T / P, Hkv, D].
     positions: those that the caller uses for its rows, if they are to be checked. The check waits for the device.

@@ -121,13 +121,21 @@ PyObject *fa2py_run(const fa2py_call *call)
 
 /* ---- the functions ---- */
 
-enum { ARG_CAUSAL = 3, ARG_OUT = ARG_CAUSAL + FA2PY_SETTINGS, ARG_RETURN_LSE, ARGS, ARG_GRAD = ARGS };
+enum {
+    ARG_CAUSAL = 3,
+    ARG_OUT = ARG_CAUSAL + FA2PY_SETTINGS,
+    ARG_RETURN_LSE,
+    ARGS,
+    ARG_GRAD = ARGS,
+    ARG_ORIGIN,
+    LAUNCH_ARGS
+};
 
-static const char *const words[] = {"q", "k", "v", "out", "return_lse", "differentiable"};
-static PyObject *interned[ARG_GRAD + 1];
+static const char *const words[] = {"q", "k", "v", "out", "return_lse", "differentiable", "dropout_origin"};
+static PyObject *interned[LAUNCH_ARGS];
 static const fa2py_signature attention_signature = {"attention", ARGS,           3,       3, words,
                                                     ARG_CAUSAL,  FA2PY_SETTINGS, interned};
-static const fa2py_signature launch_signature = {"launch",   ARG_GRAD + 1,   3,       3, words,
+static const fa2py_signature launch_signature = {"launch",   LAUNCH_ARGS,    3,       3, words,
                                                  ARG_CAUSAL, FA2PY_SETTINGS, interned};
 
 static bool parse(PyObject *const *values, fa2py_call *call)
@@ -137,7 +145,8 @@ static bool parse(PyObject *const *values, fa2py_call *call)
         call->out = values[ARG_OUT];
     return fa2py_parse_settings(values + ARG_CAUSAL, call) &&
            fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &call->want_lse) &&
-           fa2py_parse_truth(values[ARG_GRAD], "differentiable", &call->differentiable);
+           fa2py_parse_truth(values[ARG_GRAD], "differentiable", &call->differentiable) &&
+           fa2py_parse_origin(values[ARG_ORIGIN], &call->origin);
 }
 
 PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -157,9 +166,16 @@ static bool is_given(PyObject *value)
 
 /* ---- partial results ---- */
 
-enum { PARTIAL_OUT = ARG_CAUSAL + FA2PY_SETTINGS, PARTIAL_LSE, PARTIAL_HOW, PARTIAL_CARRIED, PARTIAL_ARGS };
+enum {
+    PARTIAL_OUT = ARG_CAUSAL + FA2PY_SETTINGS,
+    PARTIAL_LSE,
+    PARTIAL_HOW,
+    PARTIAL_CARRIED,
+    PARTIAL_ORIGIN,
+    PARTIAL_ARGS
+};
 
-static const char *const partial_words[] = {"q", "k", "v", "out", "lse", "partial", "carried"};
+static const char *const partial_words[] = {"q", "k", "v", "out", "lse", "partial", "carried", "dropout_origin"};
 static PyObject *partial_interned[PARTIAL_ARGS];
 static const fa2py_signature partial_signature = {"attention_partial", PARTIAL_ARGS,    3, 3, partial_words, ARG_CAUSAL,
                                                   FA2PY_SETTINGS,      partial_interned};
@@ -192,7 +208,7 @@ PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ss
                        .carried = is_given(values[PARTIAL_CARRIED]) ? values[PARTIAL_CARRIED] : NULL,
                        .want_lse = true};
     if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) || !fa2py_parse_partial(values[PARTIAL_HOW], &call.partial) ||
-        !check_merged(&call))
+        !fa2py_parse_origin(values[PARTIAL_ORIGIN], &call.origin) || !check_merged(&call))
         return NULL;
     if (call.partial == FA2_PARTIAL_NONE && call.carried == NULL)
         call.partial = FA2_PARTIAL_WRITE;

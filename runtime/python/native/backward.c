@@ -22,11 +22,12 @@ enum {
     ARG_DSINKS,
     ARG_DBIAS,
     ARG_PARTIAL,
+    ARG_ORIGIN,
     ARGS
 };
 
-static const char *const words[] = {"d_out", "q",  "k",  "v",      "out",   "lse",    "deterministic",
-                                    "dq",    "dk", "dv", "dsinks", "dbias", "partial"};
+static const char *const words[] = {"d_out", "q",  "k",  "v",      "out",   "lse",     "deterministic",
+                                    "dq",    "dk", "dv", "dsinks", "dbias", "partial", "dropout_origin"};
 static PyObject *interned[ARGS];
 static const fa2py_signature signature = {"attention_backward", ARGS,           6,       6, words,
                                           ARG_CAUSAL,           FA2PY_SETTINGS, interned};
@@ -208,7 +209,8 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
         !fa2py_parse_truth(values[ARG_DETERMINISTIC], "deterministic", &call.deterministic) ||
         !fa2py_parse_truth(values[ARG_DSINKS], "dsinks", &given.want[0]) ||
         !fa2py_parse_truth(values[ARG_DBIAS], "dbias", &given.want[1]) ||
-        !fa2py_parse_partial(values[ARG_PARTIAL], &call.partial))
+        !fa2py_parse_partial(values[ARG_PARTIAL], &call.partial) ||
+        !fa2py_parse_origin(values[ARG_ORIGIN], &call.origin))
         return NULL;
     if (!check_merged(&call, &given))
         return NULL;

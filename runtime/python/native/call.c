@@ -130,6 +130,39 @@ bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed)
     return false;
 }
 
+/* Parses a number of dropout_origin. The library checks its value. */
+static bool parse_place(PyObject *value, int32_t *ret_place)
+{
+    int beyond = 0;
+    PyObject *number = PyNumber_Index(value);
+    const long long wide = number != NULL ? PyLong_AsLongLongAndOverflow(number, &beyond) : -1;
+    Py_XDECREF(number);
+    *ret_place = (int32_t)wide;
+    return number != NULL && beyond == 0 && wide >= INT32_MIN && wide <= INT32_MAX;
+}
+
+bool fa2py_parse_origin(PyObject *value, fa2_dropout_origin *ret_origin)
+{
+    *ret_origin = (fa2_dropout_origin){.row = 0};
+    if (!is_given(value))
+        return true;
+    int32_t *const members[] = {&ret_origin->row, &ret_origin->column, &ret_origin->head, &ret_origin->heads};
+    PyObject *four = PySequence_Tuple(value);
+    bool ok = four != NULL && PyTuple_Size(four) == 4;
+    for (int i = 0; ok && i < 4; i++)
+        ok = parse_place(PyTuple_GetItem(four, i), members[i]);
+    Py_XDECREF(four);
+    if (ok)
+        return true;
+    PyErr_Clear();
+    PyErr_Format(
+        PyExc_ValueError,
+        "dropout_origin is %R; it must be four numbers of 32 bits: the first row, column and head in the whole, "
+        "and its heads",
+        value);
+    return false;
+}
+
 /* Parses a factor, which must be finite and more than 0. If it is not given, the result is 0. */
 static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, float *ret_factor)
 {

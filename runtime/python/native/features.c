@@ -317,12 +317,14 @@ void fa2py_feature_put(const fa2py_call *call, int id, const fa2py_operand *oper
     fa2i_operand_put(call->op, args, id, data_of(operand), strides);
 }
 
-static void put_dropout(const fa2py_call *call, const fa2py_operand *seed, fa2_dropout *dropout)
+static void put_dropout(const fa2py_call *call, const fa2py_operand *seed, fa2_dropout *dropout,
+                        fa2_dropout_origin *origin)
 {
     const uint64_t *at = data_of(seed);
     dropout->p = call->dropout_p;
     dropout->seed = call->seed;
     dropout->offset_at = at != NULL && seed->view.tensor.shape[0] == 2 ? at + 1 : NULL;
+    *origin = call->origin;
 }
 
 void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa2py_features *features, void *args)
@@ -334,10 +336,10 @@ void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa
         fa2py_feature_put(call, i, &of[i], args);
     if (call->op == FA2_OP_BACKWARD) {
         fa2_backward_args *backward = args;
-        put_dropout(call, &of[FA2I_OPERAND_seed_at], &backward->dropout);
+        put_dropout(call, &of[FA2I_OPERAND_seed_at], &backward->dropout, &backward->dropout_origin);
         return;
     }
-    put_dropout(call, &of[FA2I_OPERAND_seed_at], &forward->dropout);
+    put_dropout(call, &of[FA2I_OPERAND_seed_at], &forward->dropout, &forward->dropout_origin);
     forward->page_count = (int32_t)k->shape[0];
     forward->cache_row_count = (int32_t)k->shape[0];
     if (of[FA2I_OPERAND_new_k].object != NULL)

@@ -35,7 +35,7 @@ static const char partial_doc[] =
 #define SETTING(word, default, ...) #word "=" #default ", "
 #include "settings.def"
     "context=None, stream=None, out=None, lse=None, partial='write', "
-    "carried=None)\n--\n\n"
+    "carried=None, dropout_origin=None)\n--\n\n"
     "Returns attention over a part of the keys, as (out, lse), both float32, to be merged with that over other parts.\n"
     "\n"
     "q, k, v and the settings: as in attention. There are no gradients: see attention_backward's `partial`.\n"
@@ -45,6 +45,8 @@ static const char partial_doc[] =
     "out, lse: float32, in the shapes that attention returns. None: new tensors; only for 'write'.\n"
     "carried: for the last part. float32, out over all other keys, whose LSE is in lse. out is then in q's type, over\n"
     "all keys, rounded once, and lse becomes that over all keys. Without partial.\n"
+    "dropout_origin: (row, column, head, heads): where q and k begin in a whole, and its number of query heads. Then\n"
+    "the call drops what one call on the whole drops. row and column are multiples of 64.\n"
     "\n"
     "Raises the exceptions of attention.";
 
@@ -66,7 +68,8 @@ static const char backward_doc[] =
 #define SETTING(word, default, ...) #word "=" #default ", "
 #include "settings.def"
     "context=None, stream=None, "
-    "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False, partial=None)\n--\n\n"
+    "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False, partial=None, "
+    "dropout_origin=None)\n--\n\n"
     "Returns the gradients (dq, dk, dv) of a loss with respect to q, k and v, without autograd.\n"
     "\n"
     "q, k, v and the settings: as in the call of attention. out, lse: results of attention(..., return_lse=True).\n"
@@ -80,6 +83,7 @@ static const char backward_doc[] =
     "partial: 'write' makes dq, dk and dv float32. 'merge' adds to dq, dk and dv, which are then given (or False). "
     "out\n"
     "and lse are those over all keys, and k and v may be a part of them.\n"
+    "dropout_origin: as in attention_partial.\n"
     "\n"
     "Raises the exceptions of attention.";
 
@@ -112,7 +116,8 @@ static PyMethodDef methods[] = {
     {"merge", FAST(fa2py_merge), merge_doc},
     {"launch", FAST(fa2py_launch_function),
      "launch(q, k, v, *, differentiable=False, **keywords)\n--\n\n"
-     "attention, always without PyTorch's dispatcher. differentiable: raise an error if the call has no gradient."},
+     "attention, always without PyTorch's dispatcher. differentiable: raise an error if the call has no gradient.\n"
+     "dropout_origin: as in attention_partial."},
     {"problem", FAST(fa2py_problem), problem_doc},
     {"check_differentiable", fa2py_check_differentiable, METH_O,
      "check_differentiable(problem, /)\n--\n\n"

@@ -183,8 +183,8 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
-// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// window, or the last ones of the features, these are expanded with FA2I_CONSTANT to constants of the same names. So
+// code which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
@@ -205,21 +205,30 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
+#ifndef FA2_DROPOUT_PARAMS
+#define FA2_DROPOUT_PARAMS false
+#endif
 #define FA2I_PARAM FA2I_MEMBER
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS || FA2_CARRY_PARAMS  // members of carry are after them
+// A kernel with some members has those before them, too.
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
 #endif
-#if FA2_CARRY_PARAMS
+#if FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
 #define FA2I_CARRY_PARAM FA2I_MEMBER
 #else
 #define FA2I_CARRY_PARAM FA2I_CONSTANT
+#endif
+#if FA2_DROPOUT_PARAMS
+#define FA2I_DROPOUT_PARAM FA2I_MEMBER
+#else
+#define FA2I_DROPOUT_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES true
 
@@ -302,7 +311,7 @@ FA2I_PARAM(INT64, dbias_key)
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 /* kv in 8 bits: [batches, rows, Hkv] of K, and of V. Kernels without it lack these members, which therefore stay the
- * last ones but for those of carry: new members go before them. */
+ * last ones but for those of carry and dropout: new members go before them. */
 FA2I_KV_PARAM(FLOATS, k_scale)
 FA2I_KV_PARAM(STRIDES, k_scale_stride)
 FA2I_KV_PARAM(FLOATS, v_scale)
@@ -310,6 +319,12 @@ FA2I_KV_PARAM(STRIDES, v_scale_stride)
 /* carry: O over other keys, fp32, [B, Sq, Hq, Dv]. Kernels without it lack these members. */
 FA2I_CARRY_PARAM(FLOATS, carried)
 FA2I_CARRY_PARAM(STRIDES, carried_stride)
+/* dropout: where the call lies in the whole: its first row, its first column / 2, its first head, and heads of the
+ * whole. Kernels without it lack these members. */
+FA2I_DROPOUT_PARAM(INT, drop_row)
+FA2I_DROPOUT_PARAM(INT, drop_pair)
+FA2I_DROPOUT_PARAM(INT, drop_head)
+FA2I_DROPOUT_PARAM(INT, drop_heads)
 };
 
 // One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
