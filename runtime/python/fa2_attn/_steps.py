@@ -209,12 +209,12 @@ class _Ring:
         """Returns the rank whose keys are here after `step` passings; before the first, the own ones are."""
         return (self.rank - self._way * step) % self.ranks
 
-    def begin(self, sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], what: str) -> "_Passing":
+    def begin(self, sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], what: str) -> "Passing":
         name = f"{what} from rank {self._from} to rank {self.rank}"
         with _named(name):
             works = dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, self._next, self.group) for tensor in sent] +
                                            [dist.P2POp(dist.irecv, tensor, self._before, self.group) for tensor in got])
-        return _Passing(works, sent, got, name)
+        return Passing(works, sent, got, name)
 
 
 class _named:
@@ -231,7 +231,7 @@ class _named:
             raise RuntimeError(f"passing on {self._name} failed: {error}") from error
 
 
-class _Passing:
+class Passing:
     def __init__(self, works: List[Any], sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], name: str) -> None:
         self._works, self._sent, self._got = works, sent, got  # kept until the transfer is done
         self._name = name
@@ -241,6 +241,27 @@ class _Passing:
             for work in self._works:
                 work.wait()
         return self._got
+
+
+def begin_gather(own: Tensor, group: Optional[dist.ProcessGroup], what: str) -> Passing:
+    """Begins to gather the ranks' tensors: [ranks, ...]."""
+    ranks = dist.get_world_size(group)
+    whole, name = own.new_empty((ranks, *own.shape)), f"{what} to {ranks} ranks"
+    with _named(name):
+        work = dist.all_gather_into_tensor(whole.flatten(0, 1), own, group=group, async_op=True)
+    return Passing([work], (own,), (whole,), name)
+
+
+def begin_sum(parts: Tensor, group: Optional[dist.ProcessGroup], what: str) -> Passing:
+    """Begins to sum parts [ranks, ...] over the ranks: each rank gets the sum of its own part. May write into parts."""
+    name, own = f"{what} to {len(parts)} ranks", parts[dist.get_rank(group)]
+    with _named(name):
+        if dist.get_backend(group) == "nccl":
+            own = torch.empty_like(own)
+            work = dist.reduce_scatter_tensor(own, parts, group=group, async_op=True)
+        else:
+            work = dist.all_reduce(parts, group=group, async_op=True)
+    return Passing([work], (parts,), (own,), name)
 
 
 class _Pair:
@@ -282,7 +303,7 @@ class _Keys:
         self._joined = (k.numel() + v.numel()) * k.element_size() <= _JOINED_BYTES
         self._pair: Optional[_Pair] = None  # if they are joined and have travelled: they are in this buffer
         self._step = first
-        self._passing: Optional[_Passing] = None
+        self._passing: Optional[Passing] = None
 
     def begin(self) -> None:
         """Begins to pass the keys on that are here, unless every other rank has had them."""
@@ -347,7 +368,7 @@ def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     """
     ring, sums = _Ring(call.group, -1), _Gradients(d_out, q, out, lse, call)
     keys = _Keys(ring, k_here, v_here, " of backward", 1)
-    travelling: Optional[_Passing] = None
+    travelling: Optional[Passing] = None
     for step in range(1, ring.ranks):
         if step > 1:
             keys.next()
@@ -376,10 +397,7 @@ def _all_rows(call: Call, own: Tensor) -> Tuple[int, ...]:
 def _gathered(k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
     """Returns K and V of all ranks, in the order of positions."""
     pair, ranks = _Pair.of(k, v), dist.get_world_size(call.group)
-    buffer = pair.buffer.new_empty(ranks * pair.buffer.numel())
-    with _named(f"all keys to {ranks} ranks"):
-        dist.all_gather_into_tensor(buffer, pair.buffer, group=call.group)
-    pairs = [pair.at(part) for part in buffer.chunk(ranks)]
+    pairs = [pair.at(part) for part in begin_gather(pair.buffer, call.group, "all keys").wait()[0]]
     order = order_of(call.layout, ranks, _all_rows(call, k), k.device)
     return (torch.cat([one.k for one in pairs], call.dim).index_select(call.dim, order),
             torch.cat([one.v for one in pairs], call.dim).index_select(call.dim, order))
@@ -417,18 +435,11 @@ def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor
 def _summed(dk: Tensor, dv: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
     """Sums the gradients of all keys over the ranks; each rank gets the sums of its own keys."""
     ranks, lengths = dist.get_world_size(call.group), _all_rows(call, k)
-    own = _Pair.like(k, v, torch.float32)
     parts = []
     for rank in range(ranks):
         rows = rows_of(call.layout, rank, ranks, lengths, k.device)
         parts.append(_Pair.of(dk.index_select(call.dim, rows), dv.index_select(call.dim, rows)).buffer)
-    with _named(f"gradients of all keys to {ranks} ranks"):
-        if dist.get_backend(call.group) == "nccl":
-            dist.reduce_scatter_tensor(own.buffer, torch.cat(parts), group=call.group)
-        else:
-            whole = torch.stack(parts)
-            dist.all_reduce(whole, group=call.group)
-            own.buffer.copy_(whole[dist.get_rank(call.group)])
+    own = _Pair(begin_sum(torch.stack(parts), call.group, "gradients of all keys").wait()[0], k.shape, v.shape)
     return own.k.to(k.dtype), own.v.to(v.dtype)
 
 

@@ -267,12 +267,14 @@ def _measure_host(known: _schedules.Knowledge, q: Tensor, k: Tensor, v: Tensor, 
 # ---- the ranks agree ----
 
 
-def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> str:
-    def of(tensor: Any) -> str:
-        if not isinstance(tensor, Tensor):
-            return type(tensor).__name__
-        return f"{list(tensor.shape)} {str(tensor.dtype).replace('torch.', '')}"
+def _describe_tensor(tensor: Any) -> str:
+    if not isinstance(tensor, Tensor):
+        return type(tensor).__name__
+    return f"{list(tensor.shape)} {str(tensor.dtype).replace('torch.', '')}"
 
+
+def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> str:
+    of = _describe_tensor
     named = {**call.settings, "alibi_slopes": call.alibi_slopes, "window": call.window, "lengths": call.lengths}
     return (f"q {of(q)}, k {of(k)}, v {of(v)}, layout {call.layout!r}, schedule {call.schedule!r}, causal {call.causal}, "
             f"gradient {backward}, sinks {of(call.sinks)}, dropout_p {call.dropout_p}, "
@@ -288,11 +290,7 @@ _agreed: Any = weakref.WeakKeyDictionary()  # of each group, what its ranks agre
 
 def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Optional[Tensor], backward: bool,
            make: Callable[[], Call]) -> Tuple[Call, str]:
-    """Returns the call that `make` makes, and its kind.
-
-    Raises one error on every rank if the ranks' calls differ, or if one is wrong. Asks the others once for each kind of
-    call.
-    """
+    """Returns the call that `make` makes, and its kind. Raises what _agree_on does."""
     known: Set[str] = _of_group(_agreed, group, set)
     mine: Optional[str] = None
     wrong: Optional[Exception] = None
@@ -304,12 +302,25 @@ def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Op
         _check(q, k, v, call, given)
     except Exception as error:
         wrong = error  # the other ranks wait, whatever it is
+    _agree_on(mine, wrong, group, again=given is not None)
+    assert mine is not None
+    return call, mine
+
+
+def _agree_on(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup],
+              again: bool = False) -> None:
+    """Raises one error on every rank if the ranks' calls differ, or if one is wrong.
+
+    Asks the others once for each kind of call, or again if `again` is true. mine: this rank's kind, if it has one.
+    """
+    known: Set[str] = _of_group(_agreed, group, set)
+    if mine in known and wrong is None and not again:
+        return
     _raise_common(mine, wrong, group)
     assert mine is not None
     if len(known) >= _KINDS:
         known.clear()  # on all ranks at the same call
     known.add(mine)
-    return call, mine
 
 
 def _raise_common(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup]) -> None:
