@@ -1,14 +1,18 @@
 """The schedules of fa2_attn.distributed: ring, all keys at once, heads instead of rows; forward and backward."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from . import _layouts, _native
+from ._operations import _WITH_GRADIENT
 from ._shares import (Call, Meeting, Which, are_apart, gather_meetings, is_whole, order_of, packed_settings, put,
                       ring_meetings, rows_of, take)
+
+# dQ, dK and dV, and the gradients of further operands by their names.
+_Backward = Tuple[Tensor, Tensor, Tensor, Dict[str, Tensor]]
 
 # ---- results of several calls ----
 
@@ -74,7 +78,7 @@ class _Result:
     def add(self, k: Tensor, v: Tensor, meeting: Meeting) -> None:
         call, dim, which = self._call, self._call.dim, meeting.queries
         settings = {**meeting.settings, **call.settings, **call.dropout(meeting.number),
-                    "sinks": call.sinks if meeting.own else None}
+                    **call.operands_of(meeting.own)}
         inputs = [take(self._q, dim, which), *(take(tensor, dim, meeting.keys) for tensor in (k, v))]
         may_end = meeting.last and meeting.lowered is None and self._out.dtype != torch.float32
         if isinstance(which, slice) and not self._begun.meets(which) and meeting.lowered is None:
@@ -142,19 +146,26 @@ class _Begun:
             self._rows.add(which)
 
 
+def _gradients_of(operands: Dict[str, Any]) -> Tuple[List[str], Dict[str, Any]]:
+    """Returns the operands with a gradient, in the order of results, and what asks attention_backward for them."""
+    names = [name for name in _WITH_GRADIENT if name in operands]
+    return names, {"d" + name: True for name in names}
+
+
 class _Gradients:
-    """dQ in float32 and dSinks, to which all calls add, and dK and dV of the keys of some calls."""
+    """dQ in float32 and gradients of operands, to which all calls add, and dK and dV of the keys of some calls."""
 
     def __init__(self, d_out: Tensor, q: Tensor, out: Tensor, lse: Tensor, call: Call) -> None:
         self._d_out, self._q, self._out, self._call = d_out, q, out, call
         self._lse = _Lse(lse, written=False)
         self._dq = _Begun(torch.empty_like(q, dtype=torch.float32), call.dim)
-        self.d_sinks: Optional[Tensor] = None
+        self.of_operands: Dict[str, Tensor] = {}
 
     def _add(self, k: Tensor, v: Tensor, into: Tuple[_Begun, _Begun], meeting: Meeting) -> None:
         """into: dK and dV. Rows that no call has written are written, others are added to."""
         call, dim = self._call, self._call.dim
-        sinks = call.sinks if meeting.own else None
+        operands = call.operands_of(meeting.own)
+        names, wanted = _gradients_of(operands)
         sums = ((self._dq, meeting.queries), (into[0], meeting.keys), (into[1], meeting.keys))
         write = all(gradient.is_new(which) for gradient, which in sums)
         for gradient, which in sums:
@@ -164,13 +175,13 @@ class _Gradients:
         lse = self._lse.lse(meeting.queries)
         _, _, _, *more = _native.attention_backward(
             queries[0], queries[1], take(k, dim, meeting.keys), take(v, dim, meeting.keys), queries[2],
-            lse if meeting.lowered is None else lse + meeting.lowered, sinks=sinks,
-            dsinks=sinks is not None, partial="write" if write else "merge", dq=dq, dk=dk, dv=dv,
+            lse if meeting.lowered is None else lse + meeting.lowered, **operands, **wanted,
+            partial="write" if write else "merge", dq=dq, dk=dk, dv=dv,
             deterministic=call.deterministic, **meeting.settings, **call.settings, **call.dropout(meeting.number))
         for (gradient, which), part in zip(sums, (dq, dk, dv)):
             put(gradient.whole, dim, which, part)
-        if more:
-            self.d_sinks = more[0] if self.d_sinks is None else self.d_sinks + more[0]
+        for name, part in zip(names, more):
+            self.of_operands[name] = self.of_operands[name] + part if name in self.of_operands else part
 
     def of_keys(self, k: Tensor, v: Tensor, meetings: List[Meeting]) -> "_Pair":
         """Returns dK and dV of some keys from these calls, in float32. Rows that no call has are 0."""
@@ -358,7 +369,7 @@ def _ring_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, 
 
 
 def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, k_here: Tensor,
-                   v_here: Tensor, call: Call) -> Tuple[Tensor, ...]:
+                   v_here: Tensor, call: Call) -> _Backward:
     """The ring turns the other way, and begins with the keys that forward had last: those of the next rank. So no keys
     must arrive before the first step, and two ranks pass none at all.
 
@@ -384,7 +395,7 @@ def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
         whole.buffer.copy_(own.buffer)
     else:
         torch.add(own.buffer, travelling.wait()[0], out=whole.buffer)  # in float32, rounded once
-    return (sums.dq(), whole.k, whole.v, *(() if sums.d_sinks is None else (sums.d_sinks,)))
+    return sums.dq(), whole.k, whole.v, sums.of_operands
 
 
 # ---- all keys at once ----
@@ -412,7 +423,7 @@ def _gather_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor
         part = take(out, call.dim, meeting.queries)
         _, part_lse = _native.launch(
             take(q, call.dim, meeting.queries), take(keys, call.dim, meeting.keys),
-            take(values, call.dim, meeting.keys), out=part, return_lse=True, sinks=call.sinks, **call.masks(),
+            take(values, call.dim, meeting.keys), out=part, return_lse=True, **call.operands, **call.masks(),
             **meeting.settings, **call.settings, **call.dropout(meeting.number))
         put(out, call.dim, meeting.queries, part)
         if isinstance(meeting.queries, slice):
@@ -423,13 +434,13 @@ def _gather_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor
 
 
 def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-                     call: Call) -> Tuple[Tensor, ...]:
+                     call: Call) -> _Backward:
     keys, values = _gathered(k, v, call)
     sums = _Gradients(d_out, q, out, lse, call)
     into = sums.of_keys(keys, values, [
         meeting._replace(settings={**call.masks(), **meeting.settings}) for meeting in
         gather_meetings(q, keys, call, dist.get_rank(call.group), dist.get_world_size(call.group))])
-    return (sums.dq(), *_summed(into.k, into.v, k, v, call), *(() if sums.d_sinks is None else (sums.d_sinks,)))
+    return (sums.dq(), *_summed(into.k, into.v, k, v, call), sums.of_operands)
 
 
 def _summed(dk: Tensor, dv: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
@@ -479,7 +490,8 @@ def _own_heads(numbers: Optional[Tensor], call: Call) -> Optional[Tensor]:
 
 
 def _ulysses_settings(q: Tensor, call: Call) -> Dict[str, Any]:
-    masks = {**call.masks(), "alibi_slopes": _own_heads(call.alibi_slopes, call), "sinks": _own_heads(call.sinks, call)}
+    own = {name: _own_heads(tensor, call) for name, tensor in call.operands.items()}
+    masks = {**call.masks(), "alibi_slopes": _own_heads(call.alibi_slopes, call), **own}
     packed = {} if call.lengths is None else packed_settings(list(call.lengths), list(call.lengths), q.device)
     return {**masks, **packed, **call.settings, **call.dropout(dist.get_rank(call.group))}
 
@@ -492,19 +504,20 @@ def _ulysses_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tenso
 
 
 def _ulysses_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-                      call: Call) -> Tuple[Tensor, ...]:
+                      call: Call) -> _Backward:
     settings = _ulysses_settings(q, call)
-    has_sinks = settings["sinks"] is not None
-    *gradients, = _native.attention_backward(_to_heads(d_out, call), q, k, v, out, lse, dsinks=has_sinks,
+    names, wanted = _gradients_of(call.operands)
+    *gradients, = _native.attention_backward(_to_heads(d_out, call), q, k, v, out, lse, **wanted,
                                              deterministic=call.deterministic, **settings)
-    rows = [_to_rows(gradient, call, call.dim, call.dim + 1) for gradient in gradients[:3]]
-    if not has_sinks:
-        return tuple(rows)
-    assert call.sinks is not None
-    d_sinks = torch.zeros_like(call.sinks, dtype=torch.float32)  # of the own heads; the sum over ranks is whole
-    d_sinks.chunk(dist.get_world_size(call.group))[dist.get_rank(call.group)].copy_(gradients[3])
-    return (*rows, d_sinks)
+    dq, dk, dv = (_to_rows(gradient, call, call.dim, call.dim + 1) for gradient in gradients[:3])
+    of_operands = {}  # of the own heads; the sum over ranks is whole
+    for name, part in zip(names, gradients[3:]):
+        of_operands[name] = torch.zeros_like(call.operands[name], dtype=torch.float32)
+        of_operands[name].chunk(dist.get_world_size(call.group))[dist.get_rank(call.group)].copy_(part)
+    return dq, dk, dv, of_operands
 
 
-FORWARD = {"ring": _ring_forward, "gather": _gather_forward, "ulysses": _ulysses_forward}
-BACKWARD = {"ring": _ring_backward, "gather": _gather_backward, "ulysses": _ulysses_backward}
+FORWARD: Dict[str, Callable[..., Tuple[Tensor, ...]]] = {
+    "ring": _ring_forward, "gather": _gather_forward, "ulysses": _ulysses_forward}
+BACKWARD: Dict[str, Callable[..., _Backward]] = {
+    "ring": _ring_backward, "gather": _gather_backward, "ulysses": _ulysses_backward}
