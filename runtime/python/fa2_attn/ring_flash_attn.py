@@ -18,9 +18,9 @@ llama3_ functions have packed tokens, cut into equal parts wherever a sequence t
     *lengths, keys = llama3_flash_attn_prepare_cu_seqlens(cu_seqlens, True, rank, ranks)   # once for a batch: it waits
     out = llama3_flash_attn_varlen_func(q, k, v, *lengths, heads_k_stride=1, local_k_slice=keys, causal=True)
 
-No ring: heads_k_stride heads of all keys are gathered while a kernel has the ones before. alibi_slopes are served, and
-deterministic holds in forward and backward. Gradients of K and V are summed over the ranks in float32. Windows and
-alibi_slopes without causal raise NotImplementedError. Dropout drops other elements than on one GPU.
+They use no ring: heads_k_stride heads of all keys are gathered while a kernel has the heads before. alibi_slopes are
+served, too. Gradients of K and V are summed over the ranks in float32. Windows and alibi_slopes without causal raise
+NotImplementedError. Dropout drops other elements than on one GPU.
 """
 
 from typing import Any, Callable, Optional, Sequence, Tuple, Union
