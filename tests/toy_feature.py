@@ -53,10 +53,10 @@ TOYS = (
         "templates/forward/softmax.cuh", "if (kEager || __any", "if (!kEager && __any", 0),
 )
 # The most product files, without examples, READMEs and shape files, that may have the word of a feature.
-NAMED_MOST = {"alibi": 12, "sinks": 16, "softcap": 12}
+NAMED_MOST = {"alibi": 12, "sinks": 12, "softcap": 12}
 KEYWORD = """
 import inspect, _native
-assert ("head_bias", "head_bias", False, False) in _native.OPERANDS, _native.OPERANDS
+assert ("head_bias", "head_bias", False, False, False) in _native.OPERANDS, _native.OPERANDS
 assert "head_bias" in inspect.signature(_native.attention).parameters
 assert "head_bias: float32 [Hq]" in _native.attention.__doc__
 """

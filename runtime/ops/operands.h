@@ -56,6 +56,7 @@ typedef enum fa2i_dim {
 typedef enum fa2i_access {
     FA2I_ACCESS_READ,
     FA2I_ACCESS_TERM,
+    FA2I_ACCESS_ROW,
     FA2I_ACCESS_MAY_READ,
     FA2I_ACCESS_GROW,
     FA2I_ACCESS_WRITE,

@@ -15,8 +15,8 @@ COLUMNS = ("id", "name", "member", "elem", "shape", "strides", "field", "ops", "
 ELEMS = {"FP32": "fp32", "INT32": "int32", "UINT64": "uint64", "DTYPE": "dtype", "BIAS": "type of the bias",
          "SCALE": "fp32 or fp16"}
 DIMS = {"B1": "B + 1", "One": "1", "P": "pages", "R": "positions", "R2": "rotary_dim / 2", "N": "Sn"}
-ACCESS = {"READ": "read", "TERM": "read", "MAY_READ": "read, or NULL", "GROW": "read; written with `append`",
-          "WRITE": "written", "MAY_WRITE": "written, or NULL"}
+ACCESS = {"READ": "read", "TERM": "read", "ROW": "read", "MAY_READ": "read, or NULL",
+          "GROW": "read; written with `append`", "WRITE": "written", "MAY_WRITE": "written, or NULL"}
 BEGIN, END = "<!-- runtime/ops/operands.py writes this table -->", "<!-- end of the table -->"
 
 

@@ -3,8 +3,14 @@
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
+// Returns the sink of a head. A kernel without sinks lacks the parameter: templates look it up later.
+template <class P> __device__ __forceinline__ float sink_of_head(const P &p, int head)
+{
+    return p.features.sinks[head];
+}
+
 // Returns the sink of a row's head. row: of the block.
-template <class Coord> __device__ __forceinline__ float sink_at(const Params &p, const Coord &coord, int row)
+template <class P, class Coord> __device__ __forceinline__ float sink_at(const P &p, const Coord &coord, int row)
 {
     return p.features.sinks[coord.query_head(p, row)];
 }

@@ -156,7 +156,7 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
         }
         float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
         if constexpr (kSinks) {
-            const SinkEnd end(most, sum, p.features.sinks[head]);
+            const SinkEnd end(most, sum, sink_of_head(p, head));
             inverse = end.inverse;
             lse = end.lse;
         }

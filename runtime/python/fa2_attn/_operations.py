@@ -27,14 +27,14 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
 
 _FIELDS_OF_NEW = ("append", "rotary")
 # The tensors of features by attention's keywords, and the field of the problem that each sets.
-_FEATURES = {name: field for name, field, _, _ in _native.OPERANDS if field not in _FIELDS_OF_NEW}
+_FEATURES = {name: field for name, field, *_ in _native.OPERANDS if field not in _FIELDS_OF_NEW}
 # Features of inference: forward runs even if a tensor requires a gradient, and backward raises.
-_INFERENCE = tuple(name for name, _, in_backward, _ in _native.OPERANDS if name in _FEATURES and not in_backward)
+_INFERENCE = tuple(name for name, _, in_backward, *_ in _native.OPERANDS if name in _FEATURES and not in_backward)
 # Features whose tensors have a gradient, and how many.
-_WITH_GRADIENT = tuple(name for name, _, _, has_gradient in _native.OPERANDS if has_gradient)
+_WITH_GRADIENT = tuple(name for name, _, _, has_gradient, _ in _native.OPERANDS if has_gradient)
 _GRADIENTS = len(_WITH_GRADIENT)
 # The tensors of new keys. A separate operation takes them, because it writes to k and v.
-_NEW = tuple(name for name, field, _, _ in _native.OPERANDS if field in _FIELDS_OF_NEW)
+_NEW = tuple(name for name, field, *_ in _native.OPERANDS if field in _FIELDS_OF_NEW)
 # The numbers of a call that change scores, and the fields that they need, or None.
 _FACTORS = _native.FACTORS
 # Further keywords of attention, and their types in the operations' schemas. 0 means "not given".

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _layouts
+from . import _layouts, _native
 
 # ---- rows of layouts ----
 
@@ -43,6 +43,9 @@ def order_of(layout: str, ranks: int, lengths: Tuple[int, ...], device: Any) -> 
 
 DROPOUT_ROWS = 64  # dropout of a part is that of the whole if its rows and keys begin at multiples of this (fa2.h)
 
+# Operands that belong to a row and to none of its keys, by their keywords.
+_OF_ROW = {name for name, _, _, _, is_of_row in _native.OPERANDS if is_of_row}
+
 
 class Call(NamedTuple):
     group: Optional[dist.ProcessGroup]
@@ -51,7 +54,7 @@ class Call(NamedTuple):
     causal: bool
     window: Optional[Tuple[int, int]]
     alibi_slopes: Optional[Tensor]
-    sinks: Optional[Tensor]
+    operands: Dict[str, Tensor]  # further ones, [Hq], by attention's keywords
     dropout_p: float
     dropout_seed: Union[None, int, Tensor]
     deterministic: bool
@@ -66,6 +69,10 @@ class Call(NamedTuple):
     def masks(self) -> Dict[str, Any]:
         """The settings of a call that sees the positions of the whole sequence."""
         return {"causal": self.causal, "window": self.window, "alibi_slopes": self.alibi_slopes}
+
+    def operands_of(self, own: bool) -> Dict[str, Any]:
+        """The operands of a call on some keys. own: the keys are those of its rows' positions, as in one call of a row."""
+        return {name: tensor for name, tensor in self.operands.items() if own or name not in _OF_ROW}
 
     def dropout(self, row: int = 0, column: int = 0, head: int = 0, heads: int = 0) -> Dict[str, Any]:
         """The dropout of a call whose rows and keys begin there in the whole, and which has some of `heads` heads."""

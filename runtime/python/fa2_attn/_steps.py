@@ -1,14 +1,18 @@
 """The schedules of fa2_attn.distributed: ring, all keys at once, heads instead of rows; forward and backward."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from . import _layouts, _native
+from ._operations import _WITH_GRADIENT
 from ._shares import (Call, Meeting, Which, are_apart, gather_meetings, is_whole, order_of, packed_settings, put,
                       ring_meetings, rows_of, take)
+
+# dQ, dK and dV, and the gradients of further operands by their names.
+_Backward = Tuple[Tensor, Tensor, Tensor, Dict[str, Tensor]]
 
 # ---- results of several calls ----
 
@@ -74,7 +78,7 @@ class _Result:
     def add(self, k: Tensor, v: Tensor, meeting: Meeting) -> None:
         call, dim, which = self._call, self._call.dim, meeting.queries
         settings = {**meeting.settings, **call.settings, **call.dropout(*meeting.origin),
-                    "sinks": call.sinks if meeting.own else None}
+                    **call.operands_of(meeting.own)}
         inputs = [take(self._q, dim, which), *(take(tensor, dim, meeting.keys) for tensor in (k, v))]
         may_end = meeting.last and meeting.lowered is None and self._out.dtype != torch.float32
         if isinstance(which, slice) and not self._begun.meets(which) and meeting.lowered is None:
@@ -142,19 +146,26 @@ class _Begun:
             self._rows.add(which)
 
 
+def _gradients_of(operands: Dict[str, Any]) -> Tuple[List[str], Dict[str, Any]]:
+    """Returns the operands with a gradient, in the order of results, and what asks attention_backward for them."""
+    names = [name for name in _WITH_GRADIENT if name in operands]
+    return names, {"d" + name: True for name in names}
+
+
 class _Gradients:
-    """dQ in float32 and dSinks, to which all calls add, and dK and dV of the keys of some calls."""
+    """dQ in float32 and gradients of operands, to which all calls add, and dK and dV of the keys of some calls."""
 
     def __init__(self, d_out: Tensor, q: Tensor, out: Tensor, lse: Tensor, call: Call) -> None:
         self._d_out, self._q, self._out, self._call = d_out, q, out, call
         self._lse = _Lse(lse, written=False)
         self._dq = _Begun(torch.empty_like(q, dtype=torch.float32), call.dim)
-        self.d_sinks: Optional[Tensor] = None
+        self.of_operands: Dict[str, Tensor] = {}
 
     def _add(self, k: Tensor, v: Tensor, into: Tuple[_Begun, _Begun], meeting: Meeting) -> None:
         """into: dK and dV. Rows that no call has written are written, others are added to."""
         call, dim = self._call, self._call.dim
-        sinks = call.sinks if meeting.own else None
+        operands = call.operands_of(meeting.own)
+        names, wanted = _gradients_of(operands)
         sums = ((self._dq, meeting.queries), (into[0], meeting.keys), (into[1], meeting.keys))
         write = all(gradient.is_new(which) for gradient, which in sums)
         for gradient, which in sums:
@@ -164,13 +175,13 @@ class _Gradients:
         lse = self._lse.lse(meeting.queries)
         _, _, _, *more = _native.attention_backward(
             queries[0], queries[1], take(k, dim, meeting.keys), take(v, dim, meeting.keys), queries[2],
-            lse if meeting.lowered is None else lse + meeting.lowered, sinks=sinks,
-            dsinks=sinks is not None, partial="write" if write else "merge", dq=dq, dk=dk, dv=dv,
+            lse if meeting.lowered is None else lse + meeting.lowered, **operands, **wanted,
+            partial="write" if write else "merge", dq=dq, dk=dk, dv=dv,
             deterministic=call.deterministic, **meeting.settings, **call.settings, **call.dropout(*meeting.origin))
         for (gradient, which), part in zip(sums, (dq, dk, dv)):
             put(gradient.whole, dim, which, part)
-        if more:
-            self.d_sinks = more[0] if self.d_sinks is None else self.d_sinks + more[0]
+        for name, part in zip(names, more):
+            self.of_operands[name] = self.of_operands[name] + part if name in self.of_operands else part
 
     def of_keys(self, k: Tensor, v: Tensor, meetings: List[Meeting]) -> "_Pair":
         """Returns dK and dV of some keys from these calls, in float32. Rows that no call has are 0."""
@@ -209,12 +220,12 @@ class _Ring:
         """Returns the rank whose keys are here after `step` passings; before the first, the own ones are."""
         return (self.rank - self._way * step) % self.ranks
 
-    def begin(self, sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], what: str) -> "_Passing":
+    def begin(self, sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], what: str) -> "Passing":
         name = f"{what} from rank {self._from} to rank {self.rank}"
         with _named(name):
             works = dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, self._next, self.group) for tensor in sent] +
                                            [dist.P2POp(dist.irecv, tensor, self._before, self.group) for tensor in got])
-        return _Passing(works, sent, got, name)
+        return Passing(works, sent, got, name)
 
 
 class _named:
@@ -231,7 +242,7 @@ class _named:
             raise RuntimeError(f"passing on {self._name} failed: {error}") from error
 
 
-class _Passing:
+class Passing:
     def __init__(self, works: List[Any], sent: Tuple[Tensor, ...], got: Tuple[Tensor, ...], name: str) -> None:
         self._works, self._sent, self._got = works, sent, got  # kept until the transfer is done
         self._name = name
@@ -241,6 +252,27 @@ class _Passing:
             for work in self._works:
                 work.wait()
         return self._got
+
+
+def begin_gather(own: Tensor, group: Optional[dist.ProcessGroup], what: str) -> Passing:
+    """Begins to gather the ranks' tensors: [ranks, ...]."""
+    ranks = dist.get_world_size(group)
+    whole, name = own.new_empty((ranks, *own.shape)), f"{what} to {ranks} ranks"
+    with _named(name):
+        work = dist.all_gather_into_tensor(whole.flatten(0, 1), own, group=group, async_op=True)
+    return Passing([work], (own,), (whole,), name)
+
+
+def begin_sum(parts: Tensor, group: Optional[dist.ProcessGroup], what: str) -> Passing:
+    """Begins to sum parts [ranks, ...] over the ranks: each rank gets the sum of its own part. May write into parts."""
+    name, own = f"{what} to {len(parts)} ranks", parts[dist.get_rank(group)]
+    with _named(name):
+        if dist.get_backend(group) == "nccl":
+            own = torch.empty_like(own)
+            work = dist.reduce_scatter_tensor(own, parts, group=group, async_op=True)
+        else:
+            work = dist.all_reduce(parts, group=group, async_op=True)
+    return Passing([work], (parts,), (own,), name)
 
 
 class _Pair:
@@ -282,7 +314,7 @@ class _Keys:
         self._joined = (k.numel() + v.numel()) * k.element_size() <= _JOINED_BYTES
         self._pair: Optional[_Pair] = None  # if they are joined and have travelled: they are in this buffer
         self._step = first
-        self._passing: Optional[_Passing] = None
+        self._passing: Optional[Passing] = None
 
     def begin(self) -> None:
         """Begins to pass the keys on that are here, unless every other rank has had them."""
@@ -337,7 +369,7 @@ def _ring_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, 
 
 
 def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, k_here: Tensor,
-                   v_here: Tensor, call: Call) -> Tuple[Tensor, ...]:
+                   v_here: Tensor, call: Call) -> _Backward:
     """The ring turns the other way, and begins with the keys that forward had last: those of the next rank. So no keys
     must arrive before the first step, and two ranks pass none at all.
 
@@ -347,7 +379,7 @@ def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     """
     ring, sums = _Ring(call.group, -1), _Gradients(d_out, q, out, lse, call)
     keys = _Keys(ring, k_here, v_here, " of backward", 1)
-    travelling: Optional[_Passing] = None
+    travelling: Optional[Passing] = None
     for step in range(1, ring.ranks):
         if step > 1:
             keys.next()
@@ -363,7 +395,7 @@ def _ring_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
         whole.buffer.copy_(own.buffer)
     else:
         torch.add(own.buffer, travelling.wait()[0], out=whole.buffer)  # in float32, rounded once
-    return (sums.dq(), whole.k, whole.v, *(() if sums.d_sinks is None else (sums.d_sinks,)))
+    return sums.dq(), whole.k, whole.v, sums.of_operands
 
 
 # ---- all keys at once ----
@@ -376,10 +408,7 @@ def _all_rows(call: Call, own: Tensor) -> Tuple[int, ...]:
 def _gathered(k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
     """Returns K and V of all ranks, in the order of positions."""
     pair, ranks = _Pair.of(k, v), dist.get_world_size(call.group)
-    buffer = pair.buffer.new_empty(ranks * pair.buffer.numel())
-    with _named(f"all keys to {ranks} ranks"):
-        dist.all_gather_into_tensor(buffer, pair.buffer, group=call.group)
-    pairs = [pair.at(part) for part in buffer.chunk(ranks)]
+    pairs = [pair.at(part) for part in begin_gather(pair.buffer, call.group, "all keys").wait()[0]]
     order = order_of(call.layout, ranks, _all_rows(call, k), k.device)
     return (torch.cat([one.k for one in pairs], call.dim).index_select(call.dim, order),
             torch.cat([one.v for one in pairs], call.dim).index_select(call.dim, order))
@@ -394,7 +423,7 @@ def _gather_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor
         part = take(out, call.dim, meeting.queries)
         _, part_lse = _native.launch(
             take(q, call.dim, meeting.queries), take(keys, call.dim, meeting.keys),
-            take(values, call.dim, meeting.keys), out=part, return_lse=True, sinks=call.sinks, **call.masks(),
+            take(values, call.dim, meeting.keys), out=part, return_lse=True, **call.operands, **call.masks(),
             **meeting.settings, **call.settings, **call.dropout(*meeting.origin))
         put(out, call.dim, meeting.queries, part)
         if isinstance(meeting.queries, slice):
@@ -405,30 +434,23 @@ def _gather_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor
 
 
 def _gather_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-                     call: Call) -> Tuple[Tensor, ...]:
+                     call: Call) -> _Backward:
     keys, values = _gathered(k, v, call)
     sums = _Gradients(d_out, q, out, lse, call)
     into = sums.of_keys(keys, values, [
         meeting._replace(settings={**call.masks(), **meeting.settings}) for meeting in
         gather_meetings(q, keys, call, dist.get_rank(call.group), dist.get_world_size(call.group))])
-    return (sums.dq(), *_summed(into.k, into.v, k, v, call), *(() if sums.d_sinks is None else (sums.d_sinks,)))
+    return (sums.dq(), *_summed(into.k, into.v, k, v, call), sums.of_operands)
 
 
 def _summed(dk: Tensor, dv: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, Tensor]:
     """Sums the gradients of all keys over the ranks; each rank gets the sums of its own keys."""
     ranks, lengths = dist.get_world_size(call.group), _all_rows(call, k)
-    own = _Pair.like(k, v, torch.float32)
     parts = []
     for rank in range(ranks):
         rows = rows_of(call.layout, rank, ranks, lengths, k.device)
         parts.append(_Pair.of(dk.index_select(call.dim, rows), dv.index_select(call.dim, rows)).buffer)
-    with _named(f"gradients of all keys to {ranks} ranks"):
-        if dist.get_backend(call.group) == "nccl":
-            dist.reduce_scatter_tensor(own.buffer, torch.cat(parts), group=call.group)
-        else:
-            whole = torch.stack(parts)
-            dist.all_reduce(whole, group=call.group)
-            own.buffer.copy_(whole[dist.get_rank(call.group)])
+    own = _Pair(begin_sum(torch.stack(parts), call.group, "gradients of all keys").wait()[0], k.shape, v.shape)
     return own.k.to(k.dtype), own.v.to(v.dtype)
 
 
@@ -468,7 +490,8 @@ def _own_heads(numbers: Optional[Tensor], call: Call) -> Optional[Tensor]:
 
 
 def _ulysses_settings(q: Tensor, call: Call) -> Dict[str, Any]:
-    masks = {**call.masks(), "alibi_slopes": _own_heads(call.alibi_slopes, call), "sinks": _own_heads(call.sinks, call)}
+    own = {name: _own_heads(tensor, call) for name, tensor in call.operands.items()}
+    masks = {**call.masks(), "alibi_slopes": _own_heads(call.alibi_slopes, call), **own}
     packed = {} if call.lengths is None else packed_settings(list(call.lengths), list(call.lengths), q.device)
     rank, ranks, heads = dist.get_rank(call.group), dist.get_world_size(call.group), q.shape[call.dim + 1]
     return {**masks, **packed, **call.settings, **call.dropout(head=rank * heads, heads=ranks * heads)}
@@ -482,19 +505,20 @@ def _ulysses_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tenso
 
 
 def _ulysses_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-                      call: Call) -> Tuple[Tensor, ...]:
+                      call: Call) -> _Backward:
     settings = _ulysses_settings(q, call)
-    has_sinks = settings["sinks"] is not None
-    *gradients, = _native.attention_backward(_to_heads(d_out, call), q, k, v, out, lse, dsinks=has_sinks,
+    names, wanted = _gradients_of(call.operands)
+    *gradients, = _native.attention_backward(_to_heads(d_out, call), q, k, v, out, lse, **wanted,
                                              deterministic=call.deterministic, **settings)
-    rows = [_to_rows(gradient, call, call.dim, call.dim + 1) for gradient in gradients[:3]]
-    if not has_sinks:
-        return tuple(rows)
-    assert call.sinks is not None
-    d_sinks = torch.zeros_like(call.sinks, dtype=torch.float32)  # of the own heads; the sum over ranks is whole
-    d_sinks.chunk(dist.get_world_size(call.group))[dist.get_rank(call.group)].copy_(gradients[3])
-    return (*rows, d_sinks)
+    dq, dk, dv = (_to_rows(gradient, call, call.dim, call.dim + 1) for gradient in gradients[:3])
+    of_operands = {}  # of the own heads; the sum over ranks is whole
+    for name, part in zip(names, gradients[3:]):
+        of_operands[name] = torch.zeros_like(call.operands[name], dtype=torch.float32)
+        of_operands[name].chunk(dist.get_world_size(call.group))[dist.get_rank(call.group)].copy_(part)
+    return dq, dk, dv, of_operands
 
 
-FORWARD = {"ring": _ring_forward, "gather": _gather_forward, "ulysses": _ulysses_forward}
-BACKWARD = {"ring": _ring_backward, "gather": _gather_backward, "ulysses": _ulysses_backward}
+FORWARD: Dict[str, Callable[..., Tuple[Tensor, ...]]] = {
+    "ring": _ring_forward, "gather": _gather_forward, "ulysses": _ulysses_forward}
+BACKWARD: Dict[str, Callable[..., _Backward]] = {
+    "ring": _ring_backward, "gather": _gather_backward, "ulysses": _ulysses_backward}

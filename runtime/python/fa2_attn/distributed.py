@@ -264,7 +264,7 @@ _FEW_ROWS, _HOST_ROUNDS = 32, 3
 def _measure_host(known: _schedules.Knowledge, q: Tensor, k: Tensor, v: Tensor, call: Call, fitting: List[str],
                   backward: bool) -> None:
     """Times calls of a few rows, which take the host longer than the device, for schedules that have no time yet."""
-    plain = call._replace(lengths=None, window=None, alibi_slopes=None, sinks=None, dropout_p=0.0)
+    plain = call._replace(lengths=None, window=None, alibi_slopes=None, operands={}, dropout_p=0.0)
     few = [tensor.new_zeros((1, _FEW_ROWS, *tensor.shape[-2:])) for tensor in (q, k, v)]
 
     def once(schedule: str) -> None:
@@ -282,15 +282,18 @@ def _measure_host(known: _schedules.Knowledge, q: Tensor, k: Tensor, v: Tensor, 
 # ---- the ranks agree ----
 
 
-def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> str:
-    def of(tensor: Any) -> str:
-        if not isinstance(tensor, Tensor):
-            return type(tensor).__name__
-        return f"{list(tensor.shape)} {str(tensor.dtype).replace('torch.', '')}"
+def _describe_tensor(tensor: Any) -> str:
+    if not isinstance(tensor, Tensor):
+        return type(tensor).__name__
+    return f"{list(tensor.shape)} {str(tensor.dtype).replace('torch.', '')}"
 
-    named = {**call.settings, "alibi_slopes": call.alibi_slopes, "window": call.window, "lengths": call.lengths}
+
+def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> str:
+    of = _describe_tensor
+    named = {**call.settings, **call.operands, "alibi_slopes": call.alibi_slopes, "window": call.window,
+             "lengths": call.lengths}
     return (f"q {of(q)}, k {of(k)}, v {of(v)}, layout {call.layout!r}, schedule {call.schedule!r}, causal {call.causal}, "
-            f"gradient {backward}, sinks {of(call.sinks)}, dropout_p {call.dropout_p}, "
+            f"gradient {backward}, dropout_p {call.dropout_p}, "
             f"deterministic {call.deterministic}, " + ", ".join(
                 f"{name} {of(value) if isinstance(value, Tensor) else value}"
                 for name, value in sorted(named.items()) if name != "context"))
@@ -303,11 +306,7 @@ _agreed: Any = weakref.WeakKeyDictionary()  # of each group, what its ranks agre
 
 def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Optional[Tensor], backward: bool,
            make: Callable[[], Call]) -> Tuple[Call, str]:
-    """Returns the call that `make` makes, and its kind.
-
-    Raises one error on every rank if the ranks' calls differ, or if one is wrong. Asks the others once for each kind of
-    call.
-    """
+    """Returns the call that `make` makes, and its kind. Raises what _agree_on does."""
     known: Set[str] = _of_group(_agreed, group, set)
     mine: Optional[str] = None
     wrong: Optional[Exception] = None
@@ -319,12 +318,25 @@ def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Op
         _check(q, k, v, call, given)
     except Exception as error:
         wrong = error  # the other ranks wait, whatever it is
+    _agree_on(mine, wrong, group, again=given is not None)
+    assert mine is not None
+    return call, mine
+
+
+def _agree_on(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup],
+              again: bool = False) -> None:
+    """Raises one error on every rank if the ranks' calls differ, or if one is wrong.
+
+    Asks the others once for each kind of call, or again if `again` is true. mine: this rank's kind, if it has one.
+    """
+    known: Set[str] = _of_group(_agreed, group, set)
+    if mine in known and wrong is None and not again:
+        return
     _raise_common(mine, wrong, group)
     assert mine is not None
     if len(known) >= _KINDS:
         known.clear()  # on all ranks at the same call
     known.add(mine)
-    return call, mine
 
 
 def _raise_common(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup]) -> None:
@@ -359,7 +371,7 @@ def _portable(error: Exception) -> Exception:
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Optional[Tensor], call: Call) -> Any:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Call, *_: Tensor) -> Any:
         q, k, v = (_readable(tensor.detach()) for tensor in (q, k, v))
         out, lse, *kept = FORWARD[call.schedule](q, k, v, call)
         ctx.save_for_backward(*kept)
@@ -370,9 +382,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, _: Any) -> Any:
-        gradients = BACKWARD[ctx.call.schedule](d_out.contiguous(), *ctx.saved_tensors, ctx.call)
-        d_sinks = gradients[3] if len(gradients) > 3 and ctx.needs_input_grad[3] else None
-        return (*gradients[:3], d_sinks, None)
+        *gradients, others = BACKWARD[ctx.call.schedule](d_out.contiguous(), *ctx.saved_tensors, ctx.call)
+        return (*gradients, None, *(others.get(name) for name in ctx.call.operands))
 
 
 def _readable(tensor: Tensor) -> Tensor:
@@ -398,8 +409,8 @@ def _make_call(group: Optional[dist.ProcessGroup], layout: str, schedule: str, c
         pair = (pair[0], -1)
     if dropout_p and dropout_seed is None:
         dropout_seed = int(torch.randint(1 << 62, ()))  # of the host's generator: nothing waits for a device
-    return Call(group, layout, schedule, bool(causal), None if pair == (-1, -1) else pair, alibi_slopes, sinks,
-                 float(dropout_p or 0), dropout_seed, deterministic,
+    return Call(group, layout, schedule, bool(causal), None if pair == (-1, -1) else pair, alibi_slopes,
+                 {} if sinks is None else {"sinks": sinks}, float(dropout_p or 0), dropout_seed, deterministic,
                  None if cu_seqlens is None else tuple(lengths_of(cu_seqlens)),
                  {"softcap": softcap, "scale": scale, "context": context})
 
@@ -449,7 +460,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
         dropout_seed, cu_seqlens, deterministic, context))
     chosen, _ = _choose(q, k, v, call, kind, backward)
     apply: Any = _Attention.apply
-    out, lse = apply(q, k, v, sinks, call._replace(schedule=chosen))
+    out, lse = apply(q, k, v, call._replace(schedule=chosen), *call.operands.values())
     return (out, lse) if return_lse else out
 
 
@@ -489,9 +500,9 @@ def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -
     call = _make_call(**{**dict.fromkeys(("window", "softcap", "scale", "alibi_slopes", "sinks", "dropout_p",
                                           "cu_seqlens", "deterministic", "context", "group")),
                          "layout": "zigzag", "causal": False, **asked, "schedule": "auto", "dropout_seed": 0})
-    backward = _wants_gradient(q, k, v, call.sinks)
+    backward = _wants_gradient(q, k, v, *call.operands.values())
     kind, times = _describe(q, k, v, call, backward), {}
-    leaves = [tensor for tensor in (q, k, v, call.sinks) if tensor is not None and tensor.requires_grad]
+    leaves = [tensor for tensor in (q, k, v, *call.operands.values()) if tensor.requires_grad]
 
     def once(schedule: str) -> None:
         out: Any = attention(q, k, v, schedule=schedule, **attend)

@@ -163,15 +163,17 @@ static bool has_gradient(int id)
     return false;
 }
 
-/* Adds OPERANDS: a tuple of (keyword, field of the problem, whether backward reads it, whether it has a gradient). */
+/* Adds OPERANDS: a tuple of (keyword, field of the problem, whether backward reads it, whether it has a gradient, and
+ * whether one call of each row has it). */
 static bool add_operands(PyObject *module)
 {
     PyObject *operands = PyTuple_New(FA2PY_FEATURES);
     bool ok = operands != NULL;
     for (int i = 0; ok && i < FA2PY_FEATURES; i++) {
         PyObject *line = Py_BuildValue(
-            "(ssOO)", fa2py_setting_words[FA2PY_SET_FEATURES + i], fa2i_fields[fa2i_operands[i].field].name,
-            fa2i_operands[i].at[FA2_OP_BACKWARD] >= 0 ? Py_True : Py_False, has_gradient(i) ? Py_True : Py_False);
+            "(ssOOO)", fa2py_setting_words[FA2PY_SET_FEATURES + i], fa2i_fields[fa2i_operands[i].field].name,
+            fa2i_operands[i].at[FA2_OP_BACKWARD] >= 0 ? Py_True : Py_False, has_gradient(i) ? Py_True : Py_False,
+            fa2i_operands[i].access == FA2I_ACCESS_ROW ? Py_True : Py_False);
         ok = line != NULL && PyTuple_SetItem(operands, i, line) == 0;
     }
     if (ok && PyModule_AddObject(module, "OPERANDS", operands) == 0)

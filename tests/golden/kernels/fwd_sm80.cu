@@ -232,7 +232,7 @@ struct PageSteps {
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr, *carried = nullptr;
+    static constexpr const float *carried = nullptr;
     static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
@@ -789,8 +789,14 @@ __device__ __forceinline__ float least_maximum(const Params &p)
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
+// Returns the sink of a head. A kernel without sinks lacks the parameter: templates look it up later.
+template <class P> __device__ __forceinline__ float sink_of_head(const P &p, int head)
+{
+    return p.features.sinks[head];
+}
+
 // Returns the sink of a row's head. row: of the block.
-template <class Coord> __device__ __forceinline__ float sink_at(const Params &p, const Coord &coord, int row)
+template <class P, class Coord> __device__ __forceinline__ float sink_at(const P &p, const Coord &coord, int row)
 {
     return p.features.sinks[coord.query_head(p, row)];
 }

@@ -1707,8 +1707,14 @@ __device__ __forceinline__ float least_maximum(const Params &p)
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
+// Returns the sink of a head. A kernel without sinks lacks the parameter: templates look it up later.
+template <class P> __device__ __forceinline__ float sink_of_head(const P &p, int head)
+{
+    return p.features.sinks[head];
+}
+
 // Returns the sink of a row's head. row: of the block.
-template <class Coord> __device__ __forceinline__ float sink_at(const Params &p, const Coord &coord, int row)
+template <class P, class Coord> __device__ __forceinline__ float sink_at(const P &p, const Coord &coord, int row)
 {
     return p.features.sinks[coord.query_head(p, row)];
 }
@@ -3107,7 +3113,7 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
         }
         float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
         if constexpr (kSinks) {
-            const SinkEnd end(most, sum, p.features.sinks[head]);
+            const SinkEnd end(most, sum, sink_of_head(p, head));
             inverse = end.inverse;
             lse = end.lse;
         }
