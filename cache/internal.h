@@ -6,8 +6,7 @@
  * Threads. All functions declared after fa2i_sql_begin run between begin and end, so under the mutex.
  * Ownership. Statements belong to the caller (sqlite3_finalize).
  */
-#ifndef FA2I_CACHE_INTERNAL_H
-#define FA2I_CACHE_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <sqlite3.h>
@@ -293,5 +292,3 @@ bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column);
 /* Tell the log, once for each kernel, why it is not used ("is damaged and is not used"), and what to do. Call it
  * outside a transaction. */
 void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *what, const char *remedy);
-
-#endif

@@ -4,7 +4,6 @@
 #include "cache/internal.h"
 #include "cache_fixture.h"
 #include "damage.h"
-#include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 
 /* ---- rows ---- */

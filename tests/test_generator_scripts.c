@@ -8,7 +8,6 @@
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/status.h"
 #include "runtime/lua/lua_host.h"
 
 static char root[] = "/tmp/fa2_test_generator_XXXXXX";

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "cache/transfer/sound.h"
-#include "cache/database/versions.h"
 
 /* Runs SQLite's own check. */
 static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)

@@ -20,7 +20,6 @@
 #include "cache/database/rules.h"
 #include "cache/database/trial.h"
 #include "cache/database/trust.h"
-#include "runtime/base/alloc.h"
 
 /* Each table refers only to tables before it. */
 static const char *const tables[] = {"device",       "problem",     "session", "kernel",  "code",  "image",

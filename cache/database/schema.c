@@ -18,7 +18,6 @@
 #include <string.h>
 #include "cache/database/strangers.h"
 #include "gen/asset.h"
-#include "runtime/base/alloc.h"
 
 enum { SCHEMA_VERSION = 4 };
 

@@ -9,8 +9,7 @@
  *
  * Errors: FA2_E_INVALID says what is wrong with the current line. Not thread-safe.
  */
-#ifndef FA2I_CACHE_CODE_H
-#define FA2I_CACHE_CODE_H
+#pragma once
 
 #include <stdio.h>
 #include "cache/transfer/import.h"
@@ -26,5 +25,3 @@ fa2_status fa2i_import_code(fa2i_import *in);
 
 /* Fails if the last code is not complete. */
 fa2_status fa2i_import_code_end(const fa2i_import *in);
-
-#endif

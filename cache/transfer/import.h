@@ -5,8 +5,7 @@
  * Errors: FA2_E_INVALID says what is wrong with the current line, without its number. Not thread-safe. All functions
  * run in one write transaction, with the temporary tables of fa2i_import_begin.
  */
-#ifndef FA2I_CACHE_IMPORT_H
-#define FA2I_CACHE_IMPORT_H
+#pragma once
 
 #include <sha2.h>
 #include "cache/transfer/members.h"
@@ -54,5 +53,3 @@ fa2_status fa2i_import_kernel(fa2i_import *in);
 fa2_status fa2i_import_verification(fa2i_import *in);
 fa2_status fa2i_import_measurement(fa2i_import *in);
 fa2_status fa2i_import_winner(fa2i_import *in);
-
-#endif

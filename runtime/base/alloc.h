@@ -2,8 +2,7 @@
  * The library allocates host memory only by these functions. Test builds make the Nth request fail
  * (fa2i_alloc_fail_at), so that every out-of-memory path runs. Thread-safe.
  */
-#ifndef FA2I_BASE_ALLOC_H
-#define FA2I_BASE_ALLOC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ bool fa2i_alloc_is_refused(void);
 /* Let the nth request from now on fail (1 = the next one), and only that one; 0 turns it off. For
  * tests. Returns how many requests were made since the last call. */
 long fa2i_alloc_fail_at(long nth);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Values are numbers, for enumerations, too. Pure functions; thread-safe. Errors: FA2_E_INVALID naming field and limit.
  */
-#ifndef FA2I_BASE_PROBLEM_H
-#define FA2I_BASE_PROBLEM_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
@@ -215,5 +214,3 @@ double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
 const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16", "fp32" */
 bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype);
-
-#endif

@@ -4,7 +4,6 @@
  */
 #include "runtime/cuda/launch.h"
 
-#include "runtime/base/status.h"
 #include "runtime/cuda/tensor_map.h"
 
 /* Launches with attributes, because cuLaunchKernel supports neither clusters nor launches that overlap the one

@@ -5,12 +5,9 @@
  * Patterns are bounded by the length of the subject and the repetitions in the pattern. A text that is read line by
  * line meets no limit. Ranges of tables are bounded by their length, whatever the table holds.
  */
-#ifndef FA2I_LUA_GUARD_H
-#define FA2I_LUA_GUARD_H
+#pragma once
 
 #include <lua.h>
 
 /* For bodies: replaces Lua's own functions in the libraries that are open. */
 void fa2i_lua_guard_libraries(lua_State *L);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Threads: as for the Lua state.
  */
-#ifndef FA2I_LUA_LIMITS_H
-#define FA2I_LUA_LIMITS_H
+#pragma once
 
 #include <lua.h>
 #include <signal.h>
@@ -65,5 +64,3 @@ void fa2i_lua_expect(lua_State *L, double steps);
 /* Starts or stops watching calls. Library functions that repeatedly call C functions need this, because no count of
  * instructions stops those. Raises a Lua error if the run's time is over. */
 void fa2i_lua_watch_calls(lua_State *L, bool watched);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
-#ifndef FA2I_OPS_CALL_H
-#define FA2I_OPS_CALL_H
+#pragma once
 
 #include <float.h>
 #include "runtime/base/record.h"
@@ -90,5 +89,3 @@ fa2_status fa2i_workspace_memory(const void *workspace, size_t workspace_bytes, 
 
 /* Returns FA2_E_UNSUPPORTED if the blocks of some step cannot be divided into its clusters. */
 fa2_status fa2i_clusters_check(const fa2i_recipe *recipe, const unsigned *blocks);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
-#ifndef FA2I_OPS_OPERANDS_H
-#define FA2I_OPS_OPERANDS_H
+#pragma once
 
 #include "runtime/ops/memory.h"
 #include "runtime/ops/param_kinds.h"
@@ -131,5 +130,3 @@ fa2_status fa2i_operand_locate(const fa2_problem *problem, const void *args, int
 /* Copies pointers and strides of all operands into the kernels' parameters. The stride of an extent of 1 becomes 0. The
  * strides of new keys and values are left out. */
 void fa2i_operands_fill(const fa2_problem *problem, const void *args, fa2i_feature_params *params);
-
-#endif

@@ -22,12 +22,10 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
-#include "runtime/ops/steps.h"
 #include "runtime/plan/database.h"
 #include "runtime/plan/notes.h"
 #include "runtime/plan/planner_candidates.h"
 #include "runtime/plan/planner_kernels.h"
-#include "runtime/plan/share.h"
 
 fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device, const fa2_config *config)
 {

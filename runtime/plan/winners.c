@@ -10,7 +10,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 
 static fa2_status ask(fa2i_winners *winners, fa2i_cache *own, const fa2i_layers *below, int arch,

@@ -3,7 +3,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 #include "tuner/search/build.h"
 #include "tuner/commands/commands.h"

@@ -12,7 +12,6 @@
 #include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/report/progress.h"
-#include "tuner/report/table.h"
 #include "tuner/search/recompile.h"
 
 /* Opens an existing database for writing. */

@@ -1,8 +1,7 @@
 /*
  * Shared by the commands that use the database.
  */
-#ifndef FA2I_DATABASE_H
-#define FA2I_DATABASE_H
+#pragma once
 
 #include <stdbool.h>
 #include "cache/content/filter.h"
@@ -29,5 +28,3 @@ void fa2i_database_remove_copy(char *path);
 
 /* If nothing passed a filter that names a device, prints on stderr which devices the database has. */
 fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter);
-
-#endif

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/problem.h"
-#include "runtime/base/text.h"
 #include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/filter_options.h"

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "gen/asset.h"
-#include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 #include "tuner/input/nearest.h"
 #include "tuner/input/problem_text.h"

@@ -5,8 +5,7 @@
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
-#ifndef FA2I_JUDGE_H
-#define FA2I_JUDGE_H
+#pragma once
 
 #include "runtime/ops/operands.h"
 #include "tuner/judge/case.h"
@@ -126,5 +125,3 @@ double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact
 
 /* Returns the bound of a row, for which more may be allowed than for others (NULL: for none). */
 fa2i_bound fa2i_bound_of_row(fa2i_bound bound, const double *allowed, size_t row);
-
-#endif

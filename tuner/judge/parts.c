@@ -8,7 +8,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
-#include "runtime/ops/call.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 

@@ -26,8 +26,7 @@
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
-#ifndef FA2I_REFERENCE_H
-#define FA2I_REFERENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include "tuner/judge/attention.h"
@@ -93,5 +92,3 @@ typedef struct fa2i_comparison {
  * computed) with the reference. */
 void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
                             fa2i_comparison *ret_comparison);
-
-#endif
