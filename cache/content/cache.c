@@ -370,8 +370,7 @@ static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, bool wit
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
     const char *sql = with_image ? "SELECT " FA2I_KERNEL_COLUMNS ", i.seal, c.data, i.used FROM kernel k "
-                                   "JOIN image i ON i.kernel = k.id "
-                                   "LEFT JOIN code c ON c.id = i.code WHERE k.key = ?"
+                                   "JOIN image i ON i.kernel = k.id LEFT JOIN code c ON c.id = i.code WHERE k.key = ?"
                                  : "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k WHERE k.key = ?";
     fa2_status st = fa2i_sql_row(cache, sql, FA2I_SQL_VALUES(values), ret_stmt);
     return st == FA2_E_NOT_FOUND ? no_kernel(cache, key, with_image ? " with code" : "") : st;

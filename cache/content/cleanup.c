@@ -54,15 +54,13 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cl
         {UNSOUND("session", "id"), rows},
         {UNSOUND("problem", "id"), rows},
         {UNSOUND("device", "id"), rows},
-        {"DELETE FROM image WHERE kernel NOT IN (SELECT id FROM kernel) "
-         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
+        {"DELETE FROM image WHERE kernel NOT IN (SELECT id FROM kernel) OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
          &cleanup->images},
         {"DELETE FROM code WHERE id NOT IN (SELECT code FROM image)", NULL},
         {"DELETE FROM answer", NULL}, /* contexts find answers again */
         {"DELETE FROM setting WHERE name <> 'max_bytes' OR value NOT BETWEEN 0 AND 1 << 50", rows},
         /* A winner that lacks only its code stays: the code is compiled again, and the measurements remain. */
-        {"DELETE FROM winner WHERE kernel IN (SELECT id FROM kernel WHERE outcome = "
-         "'compile_error')",
+        {"DELETE FROM winner WHERE kernel IN (SELECT id FROM kernel WHERE outcome = 'compile_error')",
          &cleanup->winners},
     };
     fa2_status st;

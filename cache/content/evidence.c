@@ -76,14 +76,11 @@ fa2_status fa2i_evidence_reserve(fa2i_evidence *e, size_t kernels, size_t sets, 
 /* Kernels that were made for the SM, or measured on it. For a device, those that only proxies tried are left out. */
 static const char kernels_sql[] =
     "SELECT k.id, k.key, k.variant, k.class, k.recipe, k.registers, k.outcome, "
-    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator, k.spill_bytes > 0 "
-    "FROM kernel k "
+    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator, k.spill_bytes > 0 FROM kernel k "
     "WHERE k.outcome IN ('ok', 'spilled') "
     "AND (rtrim(k.target, 'abcdefghijklmnopqrstuvwxyz') IN ('sm_' || ?1, 'compute_' || ?1) "
-    "OR k.id IN (SELECT m.kernel FROM measurement m WHERE m.device IN "
-    "(SELECT id FROM device WHERE arch = ?1)) "
-    "OR k.id IN (SELECT w.kernel FROM winner w WHERE w.device IN "
-    "(SELECT id FROM device WHERE arch = ?1))) "
+    "OR k.id IN (SELECT m.kernel FROM measurement m WHERE m.device IN (SELECT id FROM device WHERE arch = ?1)) "
+    "OR k.id IN (SELECT w.kernel FROM winner w WHERE w.device IN (SELECT id FROM device WHERE arch = ?1))) "
     "AND (?2 OR k.id NOT IN " TRIED_BY_PROXIES " OR k.id IN " TRIED_BY_DEVICES ") "
     "AND k.id NOT IN (SELECT kernel FROM verification WHERE outcome <> 'ok') "
     "AND k.id NOT IN (SELECT kernel FROM measurement "
@@ -146,8 +143,7 @@ static bool find_kernel(const reading *r, int64_t id, size_t *ret_index)
 /* A measurement of one launch also counts: it is a probe that was not worth more. */
 static const char times_sql[] =
     "WITH timed AS (SELECT m.device, m.problem, m.kernel, m.median_us AS us, "
-    "NOT s.modelled AS measured FROM measurement m "
-    "JOIN session s ON s.id = m.session AND s.device = m.device "
+    "NOT s.modelled AS measured FROM measurement m JOIN session s ON s.id = m.session AND s.device = m.device "
     "WHERE m.outcome = 'ok' AND m.n > 0 UNION ALL "
     "SELECT w.device, w.problem, w.kernel, iif(w.measured, w.median_us, w.model_us), w.measured "
     "FROM winner w JOIN session s ON s.id = w.session AND s.device = w.device "

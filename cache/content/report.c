@@ -57,8 +57,7 @@ static const char measurements_order[] =
 
 /* Winners that are damaged, or whose code is, and the columns that identify their row in the view. */
 static const char damaged_table[] =
-    "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, "
-    "lower(hex(k.key)) AS key"
+    "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, lower(hex(k.key)) AS key"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD

@@ -264,12 +264,9 @@ static const char choices_sql[] =
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
-    " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device "
-    "CROSS JOIN problem p ON p.id = w.problem "
-    "CROSS JOIN session s ON s.id = w.session AND s.device = w.device "
-    "LEFT JOIN kernel k ON k.id = w.kernel "
-    "WHERE d.arch = ?1 AND p.class = ?2"
-    " ORDER BY w.measured DESC, d.real DESC, d.name"
+    " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device CROSS JOIN problem p ON p.id = w.problem "
+    "CROSS JOIN session s ON s.id = w.session AND s.device = w.device LEFT JOIN kernel k ON k.id = w.kernel "
+    "WHERE d.arch = ?1 AND p.class = ?2 ORDER BY w.measured DESC, d.real DESC, d.name"
 #define ORDER_KIND(name)                       ""
 #define ORDER_SIZE(name)                       ", p." #name
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_##role(name)

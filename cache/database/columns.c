@@ -148,19 +148,17 @@ typedef struct columns {
 static bool is_other_column(const char *name)
 {
     static const char *const others[] = {"id", "class", "gflop"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(others[i], name) == 0)
             return true;
-    }
     return false;
 }
 
 static int find_field(const char *name)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (strcmp(fa2i_fields[field].name, name) == 0)
             return field;
-    }
     return -1;
 }
 
@@ -196,20 +194,18 @@ done:
 
 static bool has_field(const columns *found, int field)
 {
-    for (int i = 0; i < found->count; i++) {
+    for (int i = 0; i < found->count; i++)
         if (found->fields[i] == field)
             return true;
-    }
     return false;
 }
 
 /* Returns the first field that the table lacks; -1: none. */
 static int missing_field(const columns *found)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (!has_field(found, field))
             return field;
-    }
     return -1;
 }
 
@@ -384,10 +380,9 @@ fa2_status fa2i_columns_make_views(fa2i_cache *cache)
 {
     columns found = {.count = 0};
     fa2_status st = read_columns(cache, &found);
-    for (size_t i = 0; st == FA2_OK && i < sizeof objects / sizeof objects[0]; i++) {
+    for (size_t i = 0; st == FA2_OK && i < sizeof objects / sizeof objects[0]; i++)
         if (objects[i].asset != NULL)
             st = make_temporary(cache, &objects[i], &found);
-    }
     return st;
 }
 

@@ -23,10 +23,9 @@ static int wrong_bits(const void *a, size_t a_bytes, const void *b, size_t b_byt
     int count = 0;
     if (a_bytes != b_bytes || a == NULL || b == NULL)
         return INT32_MAX;
-    for (size_t i = 0; i < a_bytes; i++) {
+    for (size_t i = 0; i < a_bytes; i++)
         for (unsigned wrong = left[i] ^ right[i]; wrong != 0; wrong &= wrong - 1)
             count++;
-    }
     return count;
 }
 

@@ -248,10 +248,8 @@ fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *r
     }
     FA2_TRY(fa2i_trust_file(path, resolved, &info));
     copy = fa2i_strdup(resolved);
-    if (copy == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "out of memory");
-        goto done;
-    }
+    if (copy == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
     *ret_resolved = copy;
     *ret_info = info;
 done:

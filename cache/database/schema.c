@@ -51,18 +51,14 @@ static fa2_status version_of(fa2i_cache *cache, bool *ret_made)
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA application_id", NULL, 0, &id));
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version));
     FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects));
-    if (id != FA2I_APPLICATION_ID && (id != 0 || version != 0 || objects != 0)) {
-        st = fa2i_fail(FA2_E_DATABASE, "%s: is an SQLite database, but not one of fa2; name another with %s",
-                       cache->path, fa2i_naming());
-        goto done;
-    }
-    if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0) {
-        st = fa2i_fail(FA2_E_DATABASE,
-                       "%s: is a damaged fa2 database: it holds tables, and its schema version is "
-                       "0; put a copy in its place, or move it away and tune again",
-                       cache->path);
-        goto done;
-    }
+    if (id != FA2I_APPLICATION_ID && (id != 0 || version != 0 || objects != 0))
+        FA2_TRY(fa2i_fail(FA2_E_DATABASE, "%s: is an SQLite database, but not one of fa2; name another with %s",
+                          cache->path, fa2i_naming()));
+    if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0)
+        FA2_TRY(fa2i_fail(FA2_E_DATABASE,
+                          "%s: is a damaged fa2 database: it holds tables, and its schema version is "
+                          "0; put a copy in its place, or move it away and tune again",
+                          cache->path));
     if (version != 0 && version != SCHEMA_VERSION)
         FA2_TRY(refuse_version(cache, version));
     *ret_made = version == SCHEMA_VERSION;
@@ -348,8 +344,7 @@ static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *s
                             name, sizeof name);
         if (lacks)
             snprintf(sentence, sentence_bytes,
-                     "its table '%s' lacks the column '%s'; put a copy in its place, or move it "
-                     "away and tune again",
+                     "its table '%s' lacks the column '%s'; put a copy in its place, or move it away and tune again",
                      of, name);
     }
 done:

@@ -35,8 +35,7 @@ static const char header_query[] =
 
 static const char *const queries[] = {
 
-    "SELECT json_object('type', 'device', 'id', id, 'name', name, 'arch', arch, 'sm_count', "
-    "sm_count, "
+    "SELECT json_object('type', 'device', 'id', id, 'name', name, 'arch', arch, 'sm_count', sm_count, "
     "'smem_block_bytes', smem_block_bytes, 'smem_sm_bytes', smem_sm_bytes, 'l2_bytes', l2_bytes, "
     "'clock_khz', clock_khz, 'bandwidth_bytes', bandwidth_bytes, 'real', real) "
     "FROM device JOIN temp.sound_device USING (id) ORDER BY id",
@@ -53,19 +52,16 @@ static const char *const queries[] = {
 
     "SELECT json_object('type', 'kernel', 'key', lower(hex(key)), 'variant', variant, "
     "'class', class, 'recipe', recipe, 'target', target, 'nvrtc', nvrtc, 'generator', generator, "
-    "'outcome', outcome, 'registers', registers, 'spill_bytes', spill_bytes, "
-    "'compile_ms', compile_ms) "
+    "'outcome', outcome, 'registers', registers, 'spill_bytes', spill_bytes, 'compile_ms', compile_ms) "
     "FROM kernel JOIN temp.sound_kernel USING (id) ORDER BY id",
 
     "SELECT json_object('type', 'verification', 'device', v.device, 'kernel', lower(hex(k.key)), "
-    "'outcome', v.outcome, 'max_error', v.max_error, 'detail', v.detail, "
-    "'verified_at', v.verified_at) "
+    "'outcome', v.outcome, 'max_error', v.max_error, 'detail', v.detail, 'verified_at', v.verified_at) "
     "FROM verification v JOIN temp.sound_verification USING (device, kernel) "
     "JOIN kernel k ON k.id = v.kernel ORDER BY v.device, k.id",
 
     "SELECT json_object('type', 'measurement', 'device', m.device, 'problem', m.problem, "
-    "'session', m.session, 'kernel', lower(hex(k.key)), 'outcome', m.outcome, 'settled', "
-    "m.settled, "
+    "'session', m.session, 'kernel', lower(hex(k.key)), 'outcome', m.outcome, 'settled', m.settled, "
     "'n', m.n, 'min_us', m.min_us, 'q1_us', m.q1_us, 'median_us', m.median_us, 'q3_us', m.q3_us, "
     "'max_error', m.max_error, 'detail', m.detail, 'measured_at', m.measured_at) "
     "FROM measurement m JOIN temp.sound_measurement USING (device, problem, kernel) "
@@ -73,8 +69,7 @@ static const char *const queries[] = {
 
     "SELECT json_object('type', 'winner', 'device', w.device, 'problem', w.problem, "
     "'session', w.session, 'kernel', lower(hex(k.key)), 'measured', w.measured, "
-    "'median_us', w.median_us, 'default_us', w.default_us, 'model_us', w.model_us, "
-    "'tuned_at', w.tuned_at) "
+    "'median_us', w.median_us, 'default_us', w.default_us, 'model_us', w.model_us, 'tuned_at', w.tuned_at) "
     "FROM winner w JOIN temp.sound_winner USING (device, problem) "
     "JOIN kernel k ON k.id = w.kernel ORDER BY w.device, w.problem",
 };
@@ -182,13 +177,10 @@ static fa2_status export(fa2i_cache *cache, FILE *file, bool with_code, fa2i_exp
         FA2_TRY(fa2i_code_export(cache, write_code_line, &out, &code_lines, &with_codes));
     out.rows += code_lines;
     write_end(&out);
-    if (out.error != 0) {
-        st = fa2i_fail(FA2_E_IO, "cannot write the export (%s)%s", strerror(out.error),
-                       out.error == ENOSPC || out.error == EDQUOT ? "; make room there, or write it "
-                                                                    "elsewhere"
-                                                                  : "");
-        goto done;
-    }
+    if (out.error != 0)
+        FA2_TRY(
+            fa2i_fail(FA2_E_IO, "cannot write the export (%s)%s", strerror(out.error),
+                      out.error == ENOSPC || out.error == EDQUOT ? "; make room there, or write it elsewhere" : ""));
     FA2_TRY(fa2i_sound_end(cache));
     if (ret_counts != NULL)
         *ret_counts = (fa2i_export_counts){.rows = rows, .left_out = all_rows - rows, .with_code = with_codes};

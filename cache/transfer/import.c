@@ -52,16 +52,12 @@ static fa2_status read_end(fa2i_import *in)
     FA2_TRY(fa2i_import_code_end(in));
     FA2_TRY(fa2i_members_number(&in->members, "rows", 0, INT64_MAX, &rows));
     FA2_TRY(fa2i_members_key(&in->members, "sha256", &theirs));
-    if (rows != (int64_t)in->counts.rows) {
-        st = fa2i_fail(FA2_E_INVALID, "'rows' is %lld, and above there are %zu: %s", (long long)rows, in->counts.rows,
-                       export_again);
-        goto done;
-    }
+    if (rows != (int64_t)in->counts.rows)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "'rows' is %lld, and above there are %zu: %s", (long long)rows,
+                          in->counts.rows, export_again));
     SHA256Final(ours.bytes, &in->sha);
-    if (memcmp(ours.bytes, theirs.bytes, FA2I_KEY_BYTES) != 0) {
-        st = fa2i_fail(FA2_E_INVALID, "'sha256' is not that of the text above: %s", export_again);
-        goto done;
-    }
+    if (memcmp(ours.bytes, theirs.bytes, FA2I_KEY_BYTES) != 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "'sha256' is not that of the text above: %s", export_again));
     in->ended = true;
 done:
     return st;
@@ -175,10 +171,8 @@ static fa2_status import_file(fa2i_cache *cache, FILE *in, const char *name, boo
 
     SHA256Init(&state.sha);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    if (line == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "out of memory");
-        goto done;
-    }
+    if (line == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
     FA2_TRY(fa2i_members_open(cache, &state.members));
     FA2_TRY(fa2i_import_begin(cache));
     st = import_lines(&state, in, line, &number);

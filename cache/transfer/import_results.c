@@ -50,11 +50,9 @@ static fa2_status read_references(fa2i_import *in, references *ret)
     const fa2i_sql_value values[] = {fa2i_sql_int(refs.kernel), fa2i_sql_int(refs.problem), fa2i_sql_int(refs.session),
                                      fa2i_sql_int(refs.device)};
     FA2_TRY(fa2i_sql_number(in->cache, fits_sql, FA2I_SQL_VALUES(values), &fits));
-    if (fits == 0) {
-        st = fa2i_fail(FA2_E_INVALID, "the kernel is of another class than the problem or for another SM than the "
-                                      "device's, or the session is of another device");
-        goto done;
-    }
+    if (fits == 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "the kernel is of another class than the problem or for another SM than the "
+                                         "device's, or the session is of another device"));
     *ret = refs;
 done:
     return st;
@@ -131,8 +129,7 @@ fa2_status fa2i_import_winner(fa2i_import *in)
         fa2i_sql_real(w.default_us), fa2i_sql_real(w.model_us),  fa2i_sql_text(tuned_at)};
     FA2_TRY(fa2i_sql_run(in->cache,
                          "INSERT INTO winner (device, problem, kernel, session, measured, median_us, "
-                         "default_us, model_us, tuned_at) VALUES (?,?,?,?,?,?,?,?,?) "
-                         "ON CONFLICT DO NOTHING",
+                         "default_us, model_us, tuned_at) VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
                          FA2I_SQL_VALUES(values)));
 done:
     return st;

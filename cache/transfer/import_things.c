@@ -99,8 +99,7 @@ done:
 
 /* Finds a member of a problem's line that this fa2 does not know. Such a member may be all that tells the problem from
  * another one. */
-static const char unknown_member_sql[] = "SELECT key FROM json_each(?) WHERE key NOT IN "
-                                         "('type', 'id'"
+static const char unknown_member_sql[] = "SELECT key FROM json_each(?) WHERE key NOT IN ('type', 'id'"
 #define FA2I_FIELD(name, ...) ", '" #name "'"
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD

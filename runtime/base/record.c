@@ -26,10 +26,9 @@ enum { OUTCOME_COUNT = sizeof outcome_texts / sizeof *outcome_texts };
 /* Returns the index of text in texts, or -1. */
 static int find_text(const char *const *texts, int count, const char *text)
 {
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         if (strcmp(texts[i], text) == 0)
             return i;
-    }
     return -1;
 }
 

@@ -89,10 +89,8 @@ static fa2_status read_file(const char *path, char **ret_data, size_t *ret_bytes
         return fa2i_fail(FA2_E_IO, "%s: %s", path, why);
     while ((got = fread(buffer, 1, sizeof buffer, file)) > 0)
         fa2i_text_add_bytes(&text, buffer, got);
-    if (ferror(file)) {
-        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-        goto done;
-    }
+    if (ferror(file))
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno)));
     const size_t bytes = text.length;
     FA2_TRY(fa2i_text_take(&text, ret_data));
     *ret_bytes = bytes;
@@ -135,10 +133,8 @@ static fa2_status add_entry(fa2i_generator_files *files, const char *root, const
 
     fa2i_text_add(&text, "%s/%s", root, name);
     FA2_TRY(fa2i_text_take(&text, &path));
-    if (stat(path, &info) != 0) {
-        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-        goto done;
-    }
+    if (stat(path, &info) != 0)
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno)));
     if (S_ISDIR(info.st_mode) && !ends_with(name, suffix)) {
         if (depth == DEPTH_MAX)
             st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s lies deeper than %d folders", path, DEPTH_MAX);
@@ -202,10 +198,8 @@ static fa2_status add_path(fa2i_generator_files *files, const char *path)
         bool found = false;
         for (size_t kind = 0; kind < KINDS; kind++)
             FA2_TRY(add_folder(files, root, kinds[kind].folder, kinds[kind].suffix, 0, &found));
-        if (!found) {
-            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has neither gen/ nor templates/", root);
-            goto done;
-        }
+        if (!found)
+            FA2_TRY(fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has neither gen/ nor templates/", root));
     }
 done:
     fa2i_free(roots);

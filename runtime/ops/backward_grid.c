@@ -22,9 +22,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 static fa2_status too_many(const fa2_problem *problem, const char *what, int64_t tiles)
 {
-    return fa2i_fail(FA2_E_UNSUPPORTED,
-                     "%lld %s x %d heads x %d batches are more blocks than one launch can have "
-                     "(%d)",
+    return fa2i_fail(FA2_E_UNSUPPORTED, "%lld %s x %d heads x %d batches are more blocks than one launch can have (%d)",
                      (long long)tiles, what, (int)problem->heads_q, (int)problem->batch, (int)INT32_MAX);
 }
 

@@ -70,8 +70,7 @@ static fa2_status check_softmax_scale(float softmax_scale)
     if (softmax_scale >= 0 && softmax_scale <= FA2I_SCALE_MAX) /* false for NaN */
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
-                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for "
-                     "1 / sqrt(head_dim)",
+                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for 1 / sqrt(head_dim)",
                      (double)softmax_scale, (double)FA2I_SCALE_MAX);
 }
 
@@ -84,8 +83,7 @@ static fa2_status check_softcap(const fa2_problem *problem, float softmax_scale,
 {
     if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* true for NaN, too */
         return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; it must be finite (at most %g) and positive, because "
-                         "problem.softcap is 1",
+                         "softcap is %g; it must be finite (at most %g) and positive, because problem.softcap is 1",
                          (double)softcap, (double)FA2I_SCALE_MAX);
     const double rate = fa2i_softmax_scale(problem, softmax_scale) / (double)softcap;
     if (rate > (double)FLT_MAX)

@@ -192,9 +192,8 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
             farthest = i;
     }
     return fa2i_fail(FA2_E_INVALID,
-                     "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes "
-                     "or beyond",
-                     m->name, dimension_names[farthest], (long long)strides[farthest], (int)m->extents[farthest]);
+                     "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes or beyond", m->name,
+                     dimension_names[farthest], (long long)strides[farthest], (int)m->extents[farthest]);
 }
 
 static fa2_status explain_pointer(const char *name, const void *data, size_t align)

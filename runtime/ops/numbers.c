@@ -94,8 +94,7 @@ static fa2_status check_written(const fa2_problem *p, mention *mentions, size_t 
         if (!mentions[i].is_written || mentions[i].number != mentions[i + 1].number)
             continue;
         return fa2i_fail(FA2_E_INVALID,
-                         "%s and %s are both %d; new keys are written into that %s, so it must be "
-                         "named only once",
+                         "%s and %s are both %d; new keys are written into that %s, so it must be named only once",
                          place_of(p, &mentions[i], one), place_of(p, &mentions[i + 1], other), (int)mentions[i].number,
                          p->paged ? "page" : "row");
     }

@@ -55,10 +55,9 @@ struct fa2_context {
 static fa2_status check_arch(int arch)
 {
     fa2i_text known = {0};
-    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++) {
+    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
         if (arch == 0 || arch == archs[i])
             return FA2_OK;
-    }
     for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
         fa2i_text_add(&known, "%s%d", i == 0 ? "" : ", ", archs[i]);
     fa2i_fail(FA2_E_INVALID, "config.arch is %d; it must be 0, or one of %s", arch,
@@ -110,10 +109,8 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     config = read;
     FA2_TRY(check_config(config));
     context = fa2i_alloc(sizeof(*context));
-    if (context == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "no memory for a context");
-        goto done;
-    }
+    if (context == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a context"));
     context->checks_numbers = config->check_numbers;
     context->rounding_every = config->rounding_every;
     context->rounding = config->rounding;
@@ -176,8 +173,7 @@ static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
     if (unmapped)
         return fa2i_fail(FA2_E_CAPTURE,
                          "%s: no tensor map has these strides, the kernel without maps is not "
-                         "prepared, and the stream is being captured: make the call once before "
-                         "the capture begins",
+                         "prepared, and the stream is being captured: make the call once before the capture begins",
                          text);
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "

@@ -314,9 +314,8 @@ static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
     if (strcmp(variant->class_key, of->key) == 0)
         return FA2_OK;
     return fa2i_fail(FA2_E_NOT_FOUND,
-                     "%s is for problems with %s, and the database names it for %s; see fa2-tune "
-                     "check",
-                     variant->text, variant->class_key, of->key);
+                     "%s is for problems with %s, and the database names it for %s; see fa2-tune check", variant->text,
+                     variant->class_key, of->key);
 }
 
 /* Loads into the slot, which is empty. If the slot is not ready after FA2_OK, the kernel cannot be used, and the last

@@ -12,10 +12,9 @@ enum { NVRTC_ARCHS_MAX = 64 };
 /* Adds an SM, once. Returns FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 static fa2_status add_arch(fa2i_options *options, int arch)
 {
-    for (size_t i = 0; i < options->arch_count; i++) {
+    for (size_t i = 0; i < options->arch_count; i++)
         if (options->archs[i] == arch)
             return FA2_OK;
-    }
     if (options->arch_count == FA2I_ARCHS_MAX)
         return fa2i_fail(FA2_E_INVALID, "--arch: more than %d architectures", FA2I_ARCHS_MAX);
     options->archs[options->arch_count++] = arch;

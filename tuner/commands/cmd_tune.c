@@ -224,8 +224,7 @@ static void print_unreached(command *c, size_t open, size_t done)
     }
     fprintf(stderr,
             "fa2-tune: %s; still to compile: %zu variant%s, to verify: %zu of those that are "
-            "compiled, to measure: %zu problem%s; what was done is in %s, and the same command "
-            "goes on from there\n",
+            "compiled, to measure: %zu problem%s; what was done is in %s, and the same command goes on from there\n",
             why, uncompiled, fa2i_plural(uncompiled), unverified, open, fa2i_plural(open),
             fa2i_cache_path(c->tune.cache));
 }

@@ -91,9 +91,8 @@ static fa2_status say_unknown(fa2i_predictor *f, fa2_op op)
         unknown += st == FA2_E_NOT_FOUND;
     }
     snprintf(text, sizeof text,
-             "%zu of the %zu kernels that come with fa2 are unknown to this version, and count for "
-             "nothing",
-             unknown, shipped->kernel_count);
+             "%zu of the %zu kernels that come with fa2 are unknown to this version, and count for nothing", unknown,
+             shipped->kernel_count);
     if (unknown > 0)
         say(NULL, text);
     f->told_unknown[op] = true;

@@ -82,10 +82,9 @@ static void work_done(work *w)
 
 static group *find_group(const work *w, const fa2_problem *problem)
 {
-    for (size_t i = 0; i < w->group_count; i++) {
+    for (size_t i = 0; i < w->group_count; i++)
         if (fa2i_problem_same_class(&w->groups[i].first, problem))
             return &w->groups[i];
-    }
     return NULL;
 }
 
@@ -230,10 +229,9 @@ done:
 
 static bool has_unspilled(const group *g)
 {
-    for (size_t i = 0; i < g->tried; i++) {
+    for (size_t i = 0; i < g->tried; i++)
         if (g->candidates[i].compiles && g->candidates[i].spills == 0)
             return true;
-    }
     return false;
 }
 
@@ -275,10 +273,9 @@ static bool stopped(const work *w)
 
 static bool wants_round(const work *w)
 {
-    for (size_t i = 0; i < w->group_count; i++) {
+    for (size_t i = 0; i < w->group_count; i++)
         if (!has_unspilled(&w->groups[i]) && w->groups[i].tried < w->groups[i].count)
             return true;
-    }
     return false;
 }
 

@@ -195,9 +195,7 @@ static bool parse_window(PyObject *value, int32_t *ret_left, int32_t *ret_right)
     if (!ok) {
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError,
-                     "window is %R; it must be two numbers, the keys before and after the query's "
-                     "own position",
-                     value);
+                     "window is %R; it must be two numbers, the keys before and after the query's own position", value);
     }
     return parsed;
 }
