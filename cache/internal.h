@@ -16,7 +16,9 @@
 
 enum {
     FA2I_APPLICATION_ID = 0x46413254, /* as in schema.sql */
-    FA2I_EXPORT_VERSION = 2           /* of the format that export.c describes */
+    FA2I_EXPORT_VERSION = 2,          /* of the format that export.c describes */
+    FA2I_PIECE_BYTES = 7000,          /* the most bytes of code in a line of it */
+    FA2I_CODE_BYTES_MAX = 64 << 20    /* the most of one kernel */
 };
 
 /* No time is longer: 30 years. The limit ensures that stored times can be exported and imported again. */

@@ -56,19 +56,17 @@ fa2_status fa2i_row_device(fa2i_cache *cache, const fa2i_card *card, bool real, 
 static const char find_misfiled[] = "SELECT id FROM problem WHERE true"
 #include "runtime/base/problem.def"
                                     " AND class <> ?";
+#define FA2I_FIELD(name, ...) " AND " #name " = ?"
 static const char find_problem[] = "SELECT id FROM problem WHERE true"
 #include "runtime/base/problem.def"
                                    " AND class = ?";
-#undef FA2I_FIELD
 
 static const char insert_problem[] = "INSERT INTO problem (id"
 #define FA2I_FIELD(name, ...) ", " #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                      ", class, gflop) VALUES (NULL"
 #define FA2I_FIELD(name, ...) ", ?"
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                      ", ?, ?)";
 
 /* Drops a row whose class does not match its fields, and the rows that refer to it. Such a row is not valid

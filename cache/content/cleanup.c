@@ -120,11 +120,10 @@ static fa2_status read_kernels(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kerne
     size_t capacity = 0;
     fa2_status st;
     while (fa2i_sql_next(cache, stmt, &st)) {
-        fa2i_kernel *grown = fa2i_room_for(*kernels, *count + 1, &capacity, sizeof *grown);
-        if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "out of memory");
-        *kernels = grown;
-        st = fa2i_row_read_kernel(cache, stmt, &grown[*count]);
+        st = FA2I_GROW(*kernels, *count + 1, capacity);
+        if (st != FA2_OK)
+            return st;
+        st = fa2i_row_read_kernel(cache, stmt, &(*kernels)[*count]);
         if (st != FA2_OK && st != FA2_E_NOT_FOUND) /* a damaged one is passed over */
             return st;
         *count += st == FA2_OK;

@@ -28,10 +28,8 @@ static const char winners_from[] = " FROM winners WHERE true";
 static const char winners_order[] = " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                     ", source";
 
 static const char measurements_from[] = " FROM measurements WHERE true";
@@ -39,7 +37,6 @@ static const char measurements_from[] = " FROM measurements WHERE true";
 static const char measurements_of_problem[] = " FROM measurements WHERE true"
 #define FA2I_FIELD(name, ...) " AND " #name " = ?"
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ;
 
 /* Measurements with times first, then variants that were left out, then failures. */
@@ -47,10 +44,8 @@ static const char measurements_order[] =
     " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ", outcome NOT IN ('ok', 'left_out'), median_us IS NULL, median_us, outcome, variant, key";
 
 /* ---- damage ---- */
@@ -60,7 +55,6 @@ static const char damaged_table[] =
     "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, lower(hex(k.key)) AS key"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     " FROM winner w LEFT JOIN device d ON d.id = w.device LEFT JOIN problem p ON p.id = w.problem "
     "LEFT JOIN kernel k ON k.id = w.kernel WHERE (w.device, w.problem) NOT IN "
     "(SELECT device, problem FROM temp.sound_winner) "
@@ -79,7 +73,6 @@ static const char damaged_column[] =
     "AND x.arch IS winners.arch AND x.tuned_at IS winners.tuned_at AND x.key IS winners.key"
 #define FA2I_FIELD(name, ...) " AND x." #name " IS winners." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ")";
 
 static const char refuted_column[] = "(SELECT x.outcome FROM temp.refuted x WHERE x.key IS winners.key)";

@@ -107,17 +107,6 @@ fa2_status fa2i_cache_variant_refutation(fa2i_cache *cache, const char *variant,
     return find_refutation(cache, REFUTATION_OF("variant"), fa2i_sql_text(variant), ret_outcome);
 }
 
-/* Makes room for one more. Returns NULL if out of memory. */
-static fa2i_refutation *next_refutation(fa2i_refutation **list, size_t count, size_t *capacity)
-{
-    fa2i_refutation *grown = fa2i_room_for(*list, count + 1, capacity, sizeof *grown);
-    if (grown == NULL)
-        return NULL;
-    *list = grown;
-    grown[count] = (fa2i_refutation){.outcome = FA2I_OUTCOME_WRONG};
-    return &grown[count];
-}
-
 fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_refutation **ret_refutations,
                                   size_t *ret_count)
 {
@@ -134,14 +123,13 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_re
                              "WHERE v.outcome <> 'ok' AND v.device <> ? AND length(k.key) = 32 ORDER BY v.device, k.id",
                              FA2I_SQL_VALUES(values), &stmt));
     while (fa2i_sql_next(cache, stmt, &st)) {
-        fa2i_refutation *one = next_refutation(&list, count, &capacity);
-        if (one == NULL)
-            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
+        FA2_TRY(FA2I_GROW(list, count + 1, capacity));
+        fa2i_refutation *one = &list[count++];
+        *one = (fa2i_refutation){.outcome = FA2I_OUTCOME_WRONG};
         memcpy(one->kernel.bytes, sqlite3_column_blob(stmt, 0), FA2I_KEY_BYTES);
         (void)fa2i_sql_column_outcome(stmt, 1, &one->outcome); /* a damaged outcome counts as wrong */
         fa2i_sql_column_text(stmt, 2, one->device, sizeof one->device);
         fa2i_sql_column_text(stmt, 3, one->detail, sizeof one->detail);
-        count++;
     }
 done:
     sqlite3_finalize(stmt);
@@ -263,7 +251,6 @@ static const char choices_sql[] =
     "k.id IN (SELECT kernel FROM " VERIFICATION_ROWS " WHERE outcome <> 'ok')"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device CROSS JOIN problem p ON p.id = w.problem "
     "CROSS JOIN session s ON s.id = w.session AND s.device = w.device LEFT JOIN kernel k ON k.id = w.kernel "
     "WHERE d.arch = ?1 AND p.class = ?2 ORDER BY w.measured DESC, d.real DESC, d.name"
@@ -271,7 +258,6 @@ static const char choices_sql[] =
 #define ORDER_SIZE(name)                       ", p." #name
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 #undef ORDER_KIND
 #undef ORDER_SIZE
     ", d.id";
@@ -322,16 +308,6 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     return recipe.abi == abi ? FITS : OTHER_ABI;
 }
 
-/* Room for one more. */
-static fa2_status grow(fa2i_choice **choices, size_t count, size_t *capacity)
-{
-    fa2i_choice *grown = fa2i_room_for(*choices, count + 1, capacity, sizeof *grown);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    *choices = grown;
-    return FA2_OK;
-}
-
 /* Winners that do not fit. The log is told when the mutex is free; the rest is told another time. Refuted and missing
  * kernels are not told here: the caller that asks for their problem does that. */
 typedef struct misfits {
@@ -379,7 +355,7 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_prepare(cache, choices_sql, FA2I_SQL_VALUES(values), &stmt));
     while (fa2i_sql_next(cache, stmt, &st)) {
-        FA2_TRY(grow(&choices, count, &capacity));
+        FA2_TRY(FA2I_GROW(choices, count + 1, capacity));
         choices[count] = (fa2i_choice){.arch = arch};
         const fit how = read_choice(cache, stmt, class_key, abi, &choices[count]);
         if (how != FITS && how != REFUTED && how != MISSING)

@@ -20,7 +20,6 @@
 static const char fields[] = ""
 #include "runtime/base/problem.def"
     ;
-#undef FA2I_FIELD
 const char *const fa2i_columns_fields = fields + 2;
 
 /* ---- values ---- */

@@ -7,7 +7,6 @@
  *     "SELECT id"
  *     #define FA2I_FIELD(name, ...) ", " #name
  *     #include "runtime/base/problem.def"
- *     #undef FA2I_FIELD
  *     " FROM problem"
  * The order is problem.def's. The views have the table's order, in which fields that came later stand last.
  */

@@ -7,7 +7,7 @@
  *
  * Invariants:
  * - the last line has the number of the rows and the hash of the text above it;
- * - code comes in only if the caller trusts the file, this user or root owns it, and no other user can write it (code.h);
+ * - code comes in only if the caller trusts the file, this user or root owns it, and no other user can write it (code.c);
  *   without it an imported kernel has no image until it is compiled here;
  * - existing rows win: rows are inserted or left alone, never replaced;
  * - a verification is read and checked, but not kept: a kernel counts as right only where it was verified;
@@ -21,7 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "cache/transfer/code.h"
 #include "runtime/base/alloc.h"
 
 enum { LINE_BYTES_MAX = 16384 };

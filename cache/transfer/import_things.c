@@ -102,7 +102,6 @@ done:
 static const char unknown_member_sql[] = "SELECT key FROM json_each(?) WHERE key NOT IN ('type', 'id'"
 #define FA2I_FIELD(name, ...) ", '" #name "'"
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                          ")";
 
 static fa2_status refuse_unknown_members(fa2i_import *in)

@@ -12,7 +12,6 @@
 static const char problem_is_filed[] = "NOT fa2_misfiled(t.class"
 #define FA2I_FIELD(name, ...) ", t." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                        ")";
 
 /* The kernel of a result must be of its problem's class, and its code must run on the device. */

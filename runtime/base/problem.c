@@ -44,7 +44,6 @@ const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
                            ops,                                                                                        \
                            offsetof(fa2_problem, name)},
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 };
 
 _Static_assert(sizeof(fa2_problem) == 200, "fa2_problem is part of the ABI, and has no padding");
@@ -167,15 +166,6 @@ bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value)
 const char *fa2i_dtype_string(fa2_dtype dtype)
 {
     return fa2i_field_word(FA2I_FIELD_dtype, (int32_t)dtype);
-}
-
-bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype)
-{
-    int32_t value = 0;
-    const bool found = fa2i_field_parse_word(FA2I_FIELD_dtype, text, &value);
-    if (found)
-        *ret_dtype = (fa2_dtype)value;
-    return found;
 }
 
 bool fa2i_field_is_shown(const fa2_problem *problem, int field)

@@ -126,3 +126,6 @@ typedef struct fa2i_part {
 } fa2i_part;
 void fa2i_key_of(const fa2i_part *parts, size_t count, fa2i_key *ret_key);
 void fa2i_key_format(const fa2i_key *key, char out[2 * FA2I_KEY_BYTES + 1]);
+
+/* Reads pairs of hex digits (0-9, a-f). Returns false if the text is anything else, or more than `most` bytes. */
+bool fa2i_hex_parse(const char *text, uint8_t *out, size_t most, size_t *ret_count);

@@ -21,7 +21,6 @@ fa2i_factors fa2i_factors_of(const fa2_problem *problem, const void *args)
     return (fa2i_factors){
 #include "runtime/base/factors.def"
     };
-#undef FA2I_FACTOR
 }
 
 fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors)
@@ -30,7 +29,6 @@ fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors
     return (fa2i_factors){
 #include "runtime/base/factors.def"
     };
-#undef FA2I_FACTOR
 }
 
 #undef NOTHING
@@ -44,7 +42,6 @@ void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem)
     if (factors->member != 0)                                                                                          \
         needs;
 #include "runtime/base/factors.def"
-#undef FA2I_FACTOR
 #undef NOTHING
 #undef ASKED
 }
@@ -55,7 +52,6 @@ void fa2i_factors_put(fa2_op op, void *args, const fa2i_factors *factors)
     fa2_backward_args *backward = args;
 #define FA2I_FACTOR(member, ...) *(op == FA2_OP_FORWARD ? &forward->member : &backward->member) = factors->member;
 #include "runtime/base/factors.def"
-#undef FA2I_FACTOR
 }
 
 double fa2i_cap_of(const fa2i_factors *factors)

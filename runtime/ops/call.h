@@ -38,7 +38,6 @@ static inline bool fa2i_merges_lse(const fa2_problem *problem)
 typedef struct fa2i_factors {
 #define FA2I_FACTOR(member, ...) float member;
 #include "runtime/base/factors.def"
-#undef FA2I_FACTOR
 } fa2i_factors;
 
 /* args: the argument struct of the operation, forward or backward. Factors that the problem does not have are not

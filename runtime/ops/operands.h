@@ -18,7 +18,6 @@ typedef struct fa2i_feature_params {
 typedef enum fa2i_operand_id {
 #define FA2I_OPERAND(id, ...) FA2I_OPERAND_##id,
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
     FA2I_OPERAND_COUNT
 } fa2i_operand_id;
 
@@ -104,7 +103,6 @@ static inline bool fa2i_features_asked(const fa2_problem *problem)
     return false
 #include "runtime/ops/operands.def"
         ;
-#undef FA2I_OPERAND
 }
 
 /* Returns the operand's pointer in the arguments. NULL: they have none. */

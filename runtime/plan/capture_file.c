@@ -27,7 +27,6 @@ enum { LOCK_TRIES = 100, LOCK_NAP_MS = 20, CHUNK_BYTES = 1 << 16 };
 static const char calls_header[] = "calls"
 #define FA2I_FIELD(name, ...) "," #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ;
 static const char counters_header[] = "value,counter";
 

@@ -108,9 +108,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     FA2_TRY(fa2i_sized_read(&fa2i_sized_config, config != NULL ? config : &defaults, &copy, &read));
     config = read;
     FA2_TRY(check_config(config));
-    context = fa2i_alloc(sizeof(*context));
-    if (context == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a context"));
+    FA2_TRY(FA2I_NEW(context, 1));
     context->checks_numbers = config->check_numbers;
     context->rounding_every = config->rounding_every;
     context->rounding = config->rounding;
@@ -478,9 +476,7 @@ static fa2_status tell_rounding(fa2_context *context, const fa2i_ready *ready, c
     FA2_TRY(fa2i_device_is_capturing(&context->device, stream, &capturing));
     if (capturing)
         return FA2_OK;
-    heads = fa2i_alloc_array((size_t)problem->heads_kv, sizeof *heads);
-    if (heads == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %d heads", (int)problem->heads_kv));
+    FA2_TRY(FA2I_NEW(heads, (size_t)problem->heads_kv));
     FA2_TRY(read_rounding(context, ready, problem, args, stream, heads));
     context->rounding(context->rounding_user, problem, heads);
 done:

@@ -12,7 +12,6 @@
 typedef enum fa2i_counter {
 #define FA2I_COUNTER(name) FA2I_COUNTER_##name,
 #include "runtime/plan/counters.def"
-#undef FA2I_COUNTER
     FA2I_COUNTERS
 } fa2i_counter;
 

@@ -354,9 +354,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
 
     FA2_TRY(fa2i_planner_rank(planner, of, asked, &options, &count));
     t.options = options;
-    t.outcomes = fa2i_alloc_array(count, sizeof *t.outcomes);
-    if (t.outcomes == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
+    FA2_TRY(FA2I_NEW(t.outcomes, count));
     FA2_TRY(choose(&t, count, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));

@@ -62,6 +62,8 @@ typedef struct fa2i_wanted {
     double *allowed; /* [row_count], added to bound.absolute; NULL: nothing. Owned */
 } fa2i_wanted;
 
+/* Allocates values and exact, for the rows and the width that are set. */
+fa2_status fa2i_wanted_reserve(fa2i_wanted *wanted);
 void fa2i_wanted_done(fa2i_wanted *wanted); /* accepts zeroed objects */
 
 /* Inputs on the host, by operand; element i is data[i % period]. Outputs are NULL. */

@@ -131,9 +131,7 @@ static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case 
     }
     FA2_TRY(fa2i_worker_case(tune->worker, &c->c));
     FA2_TRY(fa2i_expected_all(&c->c, tune->request->threads, &expected));
-    output = fa2i_alloc(expected.output_bytes);
-    if (output == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs of a case"));
+    FA2_TRY(fa2i_new(&output, expected.output_bytes, 1));
     FA2_TRY(verify_all(tune, g, c, &expected, left, output, worst));
 done:
     fa2i_free(output);
@@ -146,10 +144,9 @@ static fa2_status verify_cases(fa2i_tune *tune, group *g)
     fa2_status st = FA2_OK;
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     size_t count = fa2i_judge_of(g->problem->op)->cases(g->problem, tune->gpu->card.sm_count, cases);
-    fa2i_verification *worst = fa2i_alloc_array(tune->found.kernel_count, sizeof *worst);
+    fa2i_verification *worst = NULL;
 
-    if (worst == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu verdicts", tune->found.kernel_count));
+    FA2_TRY(FA2I_NEW(worst, tune->found.kernel_count));
     for (size_t i = 0; i < count && g->count > 0 && !fa2i_budget_is_spent(tune->budget); i++)
         FA2_TRY(verify_case(tune, g, &cases[i], count - i - 1, worst));
     for (size_t i = 0; i < g->count && !fa2i_budget_is_spent(tune->budget); i++)
@@ -262,9 +259,7 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune)
         if (!first_of_class(&tune->found, i))
             continue;
         group *g = &groups[group_count++];
-        g->kernels = fa2i_alloc_array(tune->found.kernel_count, sizeof *g->kernels);
-        if (g->kernels == NULL)
-            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", tune->found.kernel_count));
+        FA2_TRY(FA2I_NEW(g->kernels, tune->found.kernel_count));
         FA2_TRY(make_group(tune, i, g));
         total += g->count * fa2i_judge_of(g->problem->op)->cases(g->problem, tune->gpu->card.sm_count, cases);
     }

@@ -36,10 +36,9 @@ fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overw
     fa2_status st = FA2_OK;
     fa2i_bench_slot *slot = NULL;
     uint32_t overwritten = 0;
-    uint32_t *guard = fa2i_alloc(FA2I_GUARD_BYTES);
+    uint32_t *guard = NULL;
 
-    if (guard == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a guard"));
+    FA2_TRY(fa2i_new(&guard, FA2I_GUARD_BYTES, 1));
     FA2_TRY(ready_slot(bench, id, &slot));
     FA2_TRY(fa2i_bench_poison(bench));
     FA2_TRY(launch(bench, slot));

@@ -150,7 +150,6 @@ static bool parse_factors(PyObject *const *values, fa2i_factors *factors)
     return true
 #include "runtime/base/factors.def"
         ;
-#undef FA2I_FACTOR
 #undef ASKED
 #undef NOTHING
 }
