@@ -172,6 +172,16 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 /* The current time in the format of the tables, or the latest time that they can hold if the clock is later. */
 #define FA2I_SQL_NOW "coalesce(strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), '9999-12-31T23:59:59Z')"
 
+/* SQL functions of fa2, whose results depend on their arguments alone. */
+typedef struct fa2i_sql_function {
+    const char *name;
+    int arguments; /* -1: any number */
+    void (*function)(sqlite3_context *context, int count, sqlite3_value **values);
+} fa2i_sql_function;
+
+/* Registers them with a connection; user: their sqlite3_user_data. Returns SQLite's result code. */
+int fa2i_sql_register(sqlite3 *db, const fa2i_sql_function *functions, size_t count, void *user);
+
 /* Makes the status for an SQLite result code. The message has the path, SQLite's words and what to do. */
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code);
 

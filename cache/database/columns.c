@@ -120,20 +120,11 @@ static void gflop_sql(sqlite3_context *context, int count, sqlite3_value **value
 
 int fa2i_columns_register(sqlite3 *db)
 {
-    static const struct {
-        const char *name;
-        int arguments;
-        void (*function)(sqlite3_context *, int, sqlite3_value **);
-    } functions[] = {{"fa2_problem_fault", FA2I_FIELD_COUNT, problem_fault_sql},
-                     {"fa2_misfiled", 1 + FA2I_FIELD_COUNT, misfiled_sql},
-                     {"fa2_class", FA2I_FIELD_COUNT, class_sql},
-                     {"fa2_gflop", FA2I_FIELD_COUNT, gflop_sql}};
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    int code = SQLITE_OK;
-    for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
-        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, NULL,
-                                          functions[i].function, NULL, NULL, NULL);
-    return code;
+    static const fa2i_sql_function functions[] = {{"fa2_problem_fault", FA2I_FIELD_COUNT, problem_fault_sql},
+                                                  {"fa2_misfiled", 1 + FA2I_FIELD_COUNT, misfiled_sql},
+                                                  {"fa2_class", FA2I_FIELD_COUNT, class_sql},
+                                                  {"fa2_gflop", FA2I_FIELD_COUNT, gflop_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), NULL);
 }
 
 /* ---- the table ---- */

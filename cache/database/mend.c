@@ -40,8 +40,8 @@ static void wrong_bits_sql(sqlite3_context *context, int count, sqlite3_value **
 
 int fa2i_mend_register(sqlite3 *db)
 {
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    return sqlite3_create_function_v2(db, "fa2_wrong_bits", 2, flags, NULL, wrong_bits_sql, NULL, NULL, NULL);
+    static const fa2i_sql_function functions[] = {{"fa2_wrong_bits", 2, wrong_bits_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), NULL);
 }
 
 /* ---- problems ---- */

@@ -335,21 +335,12 @@ static void measurement_fault_sql(sqlite3_context *context, int count, sqlite3_v
 
 int fa2i_rules_register(sqlite3 *db, size_t *mended)
 {
-    static const struct {
-        const char *name;
-        int arguments;
-        void (*function)(sqlite3_context *, int, sqlite3_value **);
-    } functions[] = {{"fa2_fault", 2, fault_sql},
-                     {"fa2_winner_fault", 4, winner_fault_sql},
-                     {"fa2_measurement_fault", 2, measurement_fault_sql},
-                     {"fa2_mended", -1, mended_sql},
-                     {"fa2_json_value", 1, json_value_sql}};
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    int code = SQLITE_OK;
-    for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
-        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, mended,
-                                          functions[i].function, NULL, NULL, NULL);
-    return code;
+    static const fa2i_sql_function functions[] = {{"fa2_fault", 2, fault_sql},
+                                                  {"fa2_winner_fault", 4, winner_fault_sql},
+                                                  {"fa2_measurement_fault", 2, measurement_fault_sql},
+                                                  {"fa2_mended", -1, mended_sql},
+                                                  {"fa2_json_value", 1, json_value_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), mended);
 }
 
 void fa2i_rules_add_fault(fa2i_text *sql, const char *table)

@@ -263,6 +263,16 @@ fa2_status fa2i_sql_need_json(fa2i_cache *cache)
                      cache->path, sqlite3_libversion());
 }
 
+int fa2i_sql_register(sqlite3 *db, const fa2i_sql_function *functions, size_t count, void *user)
+{
+    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
+    int code = SQLITE_OK;
+    for (size_t i = 0; code == SQLITE_OK && i < count; i++)
+        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, user,
+                                          functions[i].function, NULL, NULL, NULL);
+    return code;
+}
+
 void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);

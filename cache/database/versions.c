@@ -3,6 +3,8 @@
  */
 #include "cache/database/versions.h"
 
+#include "cache/internal.h"
+
 #include "runtime/ops/op.h"
 
 /* fa2_other_version(class, recipe) */
@@ -33,9 +35,6 @@ static void key_sql(sqlite3_context *context, int count, sqlite3_value **values)
 
 int fa2i_versions_register(sqlite3 *db)
 {
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    const int code =
-        sqlite3_create_function_v2(db, "fa2_other_version", 2, flags, NULL, other_version_sql, NULL, NULL, NULL);
-    return code != SQLITE_OK ? code
-                             : sqlite3_create_function_v2(db, "fa2_key", 1, flags, NULL, key_sql, NULL, NULL, NULL);
+    static const fa2i_sql_function functions[] = {{"fa2_other_version", 2, other_version_sql}, {"fa2_key", 1, key_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), NULL);
 }

@@ -163,6 +163,14 @@ bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value)
     return false;
 }
 
+const char *fa2i_field_text(const fa2_problem *problem, int field, char out[FA2I_VALUE_CHARS])
+{
+    const int32_t value = fa2i_field_get(problem, field);
+    const char *word = fa2i_field_word(field, value);
+    snprintf(out, FA2I_VALUE_CHARS, "%d", (int)value);
+    return word != NULL ? word : out;
+}
+
 const char *fa2i_dtype_string(fa2_dtype dtype)
 {
     return fa2i_field_word(FA2I_FIELD_dtype, (int32_t)dtype);
@@ -185,13 +193,11 @@ static void format(const fa2_problem *problem, bool kinds_only, char *out, size_
     out[0] = '\0';
     for (int field = 0; field < FA2I_FIELD_COUNT && used < out_bytes; field++) {
         const fa2i_field *f = &fa2i_fields[field];
-        const int32_t value = fa2i_field_get(problem, field);
-        const char *space = used == 0 ? "" : " ";
+        char value[FA2I_VALUE_CHARS];
         if ((kinds_only && f->role != FA2I_ROLE_KIND) || !fa2i_field_is_shown(problem, field))
             continue;
-        const char *word = fa2i_field_word(field, value);
-        used += (size_t)(word != NULL ? snprintf(out + used, out_bytes - used, "%s%s=%s", space, f->key, word)
-                                      : snprintf(out + used, out_bytes - used, "%s%s=%d", space, f->key, (int)value));
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s=%s", used == 0 ? "" : " ", f->key,
+                                 fa2i_field_text(problem, field, value));
     }
 }
 

@@ -211,3 +211,7 @@ void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
 const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16", "fp32" */
+
+/* Returns a field's value as a word or a number. It may lie in out. */
+enum { FA2I_VALUE_CHARS = 12 };
+const char *fa2i_field_text(const fa2_problem *problem, int field, char out[FA2I_VALUE_CHARS]);

@@ -286,7 +286,6 @@ static void read_usage(fa2i_kernel *kernel)
         kernel->outcome = FA2I_OUTCOME_SPILLED;
 }
 
-/* Puts a sentence before the log, which may be empty. */
 static fa2_status put_before_log(const char *sentence, char **log)
 {
     const char *said = *log != NULL ? *log : "no log";

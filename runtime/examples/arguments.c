@@ -41,7 +41,6 @@ static int read_softcap(const char *text, fa2_problem *problem, float *ret_softc
     return end == text || *end != '\0' ? -1 : 0;
 }
 
-/* Reads an option that has a value. */
 static int read_option(const char *name, const char *value, arguments *ret)
 {
     if (strcmp(name, "--softcap") == 0)

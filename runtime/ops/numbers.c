@@ -213,7 +213,6 @@ static int32_t first_page(const fa2_problem *p, const void *args, const fa2i_num
     return least_of(n->leftpad[sequence], keys_of(p, args, n, sequence).before) / fa2i_forward_page(p);
 }
 
-/* Checks the pages of one sequence. */
 static fa2_status check_pages(const int32_t *pages, int32_t first, int32_t count, int32_t sequence, int32_t page_count)
 {
     for (int32_t i = first; i < count; i++)

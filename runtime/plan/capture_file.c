@@ -111,12 +111,8 @@ fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *pro
     fa2i_text text = {0};
     char *row = NULL;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        const int32_t value = fa2i_field_get(problem, field);
-        const char *word = fa2i_field_word(field, value);
-        if (word != NULL)
-            fa2i_text_add(&text, "%s%s", field == 0 ? "" : ",", word);
-        else
-            fa2i_text_add(&text, "%s%" PRId32, field == 0 ? "" : ",", value);
+        char value[FA2I_VALUE_CHARS];
+        fa2i_text_add(&text, "%s%s", field == 0 ? "" : ",", fa2i_field_text(problem, field, value));
     }
     const fa2_status st = fa2i_text_take(&text, &row);
     return st == FA2_OK ? add_text(counts, row, calls) : st;

@@ -486,7 +486,6 @@ done:
     return st;
 }
 
-/* Asks the model. */
 static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan,
                             const fa2i_class_answer **ret_answer)
 {

@@ -446,7 +446,6 @@ static void describe(const fa2_problem *problem, fa2i_benchmark *out)
         2 * fa2i_forward_flop_unmasked(problem) / (2.0 * (problem->head_dim + fa2i_head_dim_v(problem)));
 }
 
-/* Says whether a status concerns this problem alone. */
 static bool is_of_problem(fa2_status status)
 {
     return status == FA2_E_UNSUPPORTED || status == FA2_E_CUDA || status == FA2_E_NO_NVRTC;

@@ -118,7 +118,6 @@ static void begin_progress(session *s)
         fa2i_progress_begin(&s->progress, "explaining", total);
 }
 
-/* Explains all problems on a card. */
 static fa2_status explain_on(session *s, const fa2i_card *card)
 {
     fa2i_predictor predictor = {0};

@@ -145,7 +145,6 @@ static void close_tune(command *c)
     fa2i_options_done(&c->options);
 }
 
-/* Runs the program and takes its problems. */
 static fa2_status run_program(command *c, bool *ret_program_failed)
 {
     fa2i_options *options = &c->options;

@@ -1,7 +1,6 @@
 /*
  * The list. A hash table finds repeated problems, because files may have hundreds of thousands of rows.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -96,12 +95,8 @@ void fa2i_shapes_write(const fa2i_shapes *shapes, FILE *out)
     for (size_t i = 0; i < shapes->count; i++) {
         fprintf(out, "\n%.0f", shapes->calls[i]);
         for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-            const int32_t value = fa2i_field_get(&shapes->items[i], field);
-            const char *word = fa2i_field_word(field, value);
-            if (word != NULL)
-                fprintf(out, ",%s", word);
-            else
-                fprintf(out, ",%" PRId32, value);
+            char value[FA2I_VALUE_CHARS];
+            fprintf(out, ",%s", fa2i_field_text(&shapes->items[i], field, value));
         }
     }
     fputc('\n', out);

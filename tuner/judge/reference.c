@@ -383,34 +383,3 @@ fa2i_bound fa2i_lse_bound(fa2_dtype dtype, const fa2i_factors *factors)
     return (fa2i_bound){.absolute = lse_share(dtype) * 2e-4 + fa2i_score_error(factors),
                         .relative = lse_share(dtype) * LSE_RELATIVE};
 }
-
-static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value, double expected,
-                       double error)
-{
-    if (error <= comparison->error)
-        return;
-    *comparison = (fa2i_comparison){
-        .error = error, .worst_row = row, .worst_is_lse = is_lse, .worst_value = value, .worst_expected = expected};
-}
-
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
-                            fa2i_comparison *ret_comparison)
-{
-    fa2i_comparison comparison = {0};
-    const size_t columns = (size_t)reference->head_dim_v;
-    for (size_t i = 0; i < reference->row_count; i++) {
-        const fa2i_bound bound = fa2i_bound_of_row(fa2i_reference_bound(reference), reference->allowed_o, i);
-        const fa2i_bound lse_bound =
-            fa2i_bound_of_row(fa2i_lse_bound(dtype, &reference->factors), reference->allowed_lse, i);
-        for (size_t d = 0; d < columns; d++) {
-            double value = fa2i_get_number(dtype, o, i * columns + d);
-            double expected = reference->o[i * columns + d];
-            note_error(&comparison, i, false, value, expected,
-                       fa2i_error_of(value, expected, bound, reference->empty[i]));
-        }
-        if (lse != NULL)
-            note_error(&comparison, i, true, lse[i], reference->lse[i],
-                       fa2i_error_of(lse[i], reference->lse[i], lse_bound, isinf(reference->lse[i]) != 0));
-    }
-    *ret_comparison = comparison;
-}
