@@ -327,7 +327,6 @@ void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *
     char hex[2 * FA2I_KEY_BYTES + 1];
     char message[512];
     bool known = false;
-
     pthread_mutex_lock(&cache->mutex);
     for (size_t i = 0; i < cache->reported_count; i++)
         known = known || memcmp(&cache->reported[i], key, sizeof *key) == 0;
@@ -402,7 +401,6 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
     sqlite3_stmt *stmt = NULL;
     fa2i_kernel kernel = {0};
     bool damaged = false;
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(select_kernel(cache, key, with_image, &stmt));
     st = fa2i_row_read_kernel(cache, stmt, &kernel);

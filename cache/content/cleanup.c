@@ -137,7 +137,6 @@ fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret
     sqlite3_stmt *stmt = NULL;
     fa2i_kernel *kernels = NULL;
     size_t count = 0;
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_prepare(cache,
                              "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k "
@@ -180,7 +179,6 @@ fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key, 
     fa2_status st;
     int64_t from = 0;
     int64_t to = 0;
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(fa2i_row_kernel_id(cache, old_key, &from));
     FA2_TRY(fa2i_size_limit_make_room(cache, kernel->image.bytes));

@@ -203,7 +203,6 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
     fa2i_known_set *set = NULL;
     char class_key[FA2I_CLASS_CHARS];
     size_t kernel = 0;
-
     if (!find_kernel(r, sqlite3_column_int64(stmt, 2), &kernel))
         return FA2_OK;
     fa2_status st = find_set(r, stmt, kernel, last, &set);

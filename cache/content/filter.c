@@ -66,7 +66,6 @@ fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *fi
     sqlite3_stmt *stmt = NULL;
     fa2_problem *problems = NULL;
     size_t count = 0;
-
     fa2i_text_add(&text, "%s", columns);
     fa2i_filter_where(filter, "device", "variant", "", &text);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));

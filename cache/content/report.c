@@ -98,7 +98,6 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     const int columns = sqlite3_column_count(stmt);
     fa2_status st = FA2_OK;
     int stop = 0;
-
     if (columns > COLUMNS_MAX)
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: a view has %d columns, and this fa2 shows up to %d; fa2-tune gc "
@@ -157,7 +156,6 @@ static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *
     sqlite3_stmt *stmt = NULL;
     char *sql = NULL;
     fa2i_text text = {0};
-
     FA2_TRY(fa2i_columns_make_views(cache));
     fa2i_text_add(&text, "SELECT *");
     for (const extra *e = q->extras; e->name != NULL; e++)
@@ -250,7 +248,6 @@ fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     const fa2i_sql_value values[] = {fa2i_sql_text(json)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(fa2i_sql_prepare(cache, sql, FA2I_SQL_VALUES(values), &stmt));
@@ -284,7 +281,6 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
     sqlite3_stmt *stmt = NULL;
     fa2i_text sql = {0};
     const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
-
     FA2_TRY(fa2i_sql_row(cache,
                          "SELECT group_concat(printf('''\"%w\":'' || json_quote(fa2_json_value(\"%w\"))', name, name), "
                          "' || '','' || ') FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
@@ -328,7 +324,6 @@ static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_v
     fa2_status st;
     char *sql = NULL;
     sqlite3_stmt *stmt = NULL;
-
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(fa2i_columns_make_views(cache));
     FA2_TRY(json_query(cache, q, &sql));

@@ -54,7 +54,6 @@ fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const 
     sqlite3_stmt *stmt = NULL;
     fa2i_verification found = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_key(kernel)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
                       "SELECT v.outcome, v.max_error, v.detail FROM verification v "
@@ -79,7 +78,6 @@ static fa2_status find_refutation(fa2i_cache *cache, const char *sql, fa2i_sql_v
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     fa2i_outcome outcome = FA2I_OUTCOME_OK;
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache, sql, &of, 1, &stmt);
     if (st == FA2_OK && !fa2i_sql_column_outcome(stmt, 0, &outcome))
@@ -115,7 +113,6 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_re
     fa2i_refutation *list = NULL;
     size_t count = 0, capacity = 0;
     const fa2i_sql_value values[] = {fa2i_sql_int(other_than)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_prepare(cache,
                              "SELECT k.key, v.outcome, d.name, v.detail FROM " VERIFICATION_ROWS
@@ -152,7 +149,6 @@ fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t
     sqlite3_stmt *stmt = NULL;
     fa2i_measurement found = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(problem), fa2i_sql_key(kernel)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
                       "SELECT m.outcome, m.settled, m.n, m.min_us, m.q1_us, m.median_us, m.q3_us, "
@@ -206,7 +202,6 @@ fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t prob
     sqlite3_stmt *stmt = NULL;
     fa2i_winner found = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(problem)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
                       "SELECT " WINNER_COLUMNS " FROM winner w CROSS JOIN kernel k "
@@ -228,7 +223,6 @@ fa2_status fa2i_cache_get_compiler(fa2i_cache *cache, int64_t device, int *ret_n
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     const fa2i_sql_value values[] = {fa2i_sql_int(device)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
                       "SELECT nvrtc, target FROM kernel WHERE id IN (SELECT kernel FROM winner WHERE device = ?1 "
@@ -280,7 +274,6 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     const char *recipe_text = (const char *)sqlite3_column_text(stmt, c + 6);
     char of_kernel[FA2I_CLASS_CHARS], of_problem[FA2I_CLASS_CHARS];
     fa2i_recipe recipe;
-
     const bool is_missing = sqlite3_column_int(stmt, c + 8) != 0;
     const bool is_winner =
         read_winner(stmt, &choice->winner) || (is_missing && fa2i_winner_fault(&choice->winner) == NULL);
@@ -349,7 +342,6 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
     size_t capacity = 0;
     misfits unfit = {.count = 0};
     char class_key[FA2I_CLASS_CHARS];
-
     fa2i_problem_class(problem, class_key);
     const fa2i_sql_value values[] = {fa2i_sql_int(arch), fa2i_sql_text(class_key)};
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));

@@ -171,7 +171,6 @@ static fa2_status read_columns(fa2i_cache *cache, columns *ret_columns)
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     columns found = {.count = 0};
-
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT name FROM pragma_table_info('problem') ORDER BY cid", NULL, 0, &stmt));
     while (fa2i_sql_next(cache, stmt, &st))
         FA2_TRY(add_column(cache, (const char *)sqlite3_column_text(stmt, 0), &found));
@@ -299,7 +298,6 @@ static fa2_status bring_object(fa2i_cache *cache, const object *made, const colu
     fa2_status st;
     char *text = NULL;
     char drop[64];
-
     FA2_TRY(make_text(made, found, &text));
     FA2_TRY(has_object(cache, made, text, ret_is_there));
     if (make && !*ret_is_there) {

@@ -47,7 +47,6 @@ static fa2_status version_of(fa2i_cache *cache, bool *ret_made)
     int64_t id = 0;
     int64_t version = 0;
     int64_t objects = 0;
-
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA application_id", NULL, 0, &id));
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version));
     FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects));
@@ -97,7 +96,6 @@ static fa2_status make_tables(fa2i_cache *cache)
     fa2_status st;
     bool made = false;
     char pragma[64];
-
     assert(script != NULL);
     FA2_TRY(version_of(cache, &made));
     if (made) /* another process did it */
@@ -226,7 +224,6 @@ static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *r
     sqlite3_stmt *stmt = NULL, *count = NULL;
     part found = {.type = ""};
     int64_t same = 1;
-
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
                              none, 3, &count));
     FA2_TRY(fa2i_sql_prepare(reference, parts, NULL, 0, &stmt));
@@ -331,7 +328,6 @@ static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *s
     sqlite3_stmt *table = NULL, *ours = NULL, *theirs = NULL;
     bool lacks = false;
     char name[64];
-
     FA2_TRY(fa2i_sql_prepare(cache, columns_sql, none, 1, &ours));
     FA2_TRY(fa2i_sql_prepare(reference, columns_sql, none, 1, &theirs));
     FA2_TRY(fa2i_sql_prepare(reference, tables_sql, NULL, 0, &table));

@@ -127,7 +127,6 @@ fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     bool row = false;
-
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     if (row) {
@@ -146,7 +145,6 @@ fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     bool row = true;
-
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     while (row)
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));

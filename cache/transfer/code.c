@@ -73,7 +73,6 @@ static fa2_status add_piece(fa2i_import *in, const fa2i_key *kernel, bool *ret_c
     int64_t at = 0, bytes = 0;
     size_t count = 0;
     uint8_t piece[FA2I_PIECE_BYTES];
-
     *ret_complete = false;
     FA2_TRY(fa2i_members_number(&in->members, "at", 0, FA2I_CODE_BYTES_MAX, &at));
     FA2_TRY(fa2i_members_number(&in->members, "bytes", 1, FA2I_CODE_BYTES_MAX, &bytes));

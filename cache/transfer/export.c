@@ -185,7 +185,6 @@ static fa2_status export(fa2i_cache *cache, FILE *file, bool with_code, fa2i_exp
     size_t all_rows = 0, with_codes = 0;
     fa2_status st;
     output out = {.file = file};
-
     SHA256Init(&out.sha);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_need_json(cache));

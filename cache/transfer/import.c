@@ -47,7 +47,6 @@ static fa2_status read_end(fa2i_import *in)
     int64_t rows = 0;
     fa2i_key theirs;
     fa2i_key ours;
-
     FA2_TRY(fa2i_import_code_end(in));
     FA2_TRY(fa2i_members_number(&in->members, "rows", 0, INT64_MAX, &rows));
     FA2_TRY(fa2i_members_key(&in->members, "sha256", &theirs));
@@ -167,7 +166,6 @@ static fa2_status import_file(fa2i_cache *cache, FILE *in, const char *name, boo
     fa2i_import state = {.cache = cache, .trusts_code = trusts_code, .variant = variant, .user = user};
     size_t number = 0;
     char *line = fa2i_alloc(LINE_BYTES_MAX);
-
     SHA256Init(&state.sha);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     if (line == NULL)

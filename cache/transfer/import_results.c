@@ -18,7 +18,6 @@ fa2_status fa2i_import_verification(fa2i_import *in)
     fa2i_verification verification;
     int64_t id = 0;
     char verified_at[32];
-
     FA2_TRY(fa2i_import_id(in, "device", &id));
     FA2_TRY(fa2i_import_kernel_id(in, &id));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &verification.outcome));
@@ -40,7 +39,6 @@ static fa2_status read_references(fa2i_import *in, references *ret)
     fa2_status st;
     references refs = {0};
     int64_t fits = 0;
-
     FA2_TRY(fa2i_import_id(in, "device", &refs.device));
     FA2_TRY(fa2i_import_id(in, "problem", &refs.problem));
     FA2_TRY(fa2i_import_id(in, "session", &refs.session));
@@ -69,7 +67,6 @@ fa2_status fa2i_import_measurement(fa2i_import *in)
     references refs = {0};
     fa2i_measurement m = {0};
     char measured_at[32];
-
     FA2_TRY(read_references(in, &refs));
     if (in->is_unknown)
         goto done;
@@ -113,7 +110,6 @@ fa2_status fa2i_import_winner(fa2i_import *in)
     references refs = {0};
     fa2i_winner w = {0};
     char tuned_at[32];
-
     FA2_TRY(read_references(in, &refs));
     if (in->is_unknown)
         goto done;

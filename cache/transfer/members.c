@@ -65,7 +65,6 @@ static fa2_status member(fa2i_members *members, const char *name, const char **r
 {
     char path[64];
     bool row = false;
-
     snprintf(path, sizeof path, "$.%s", name);
     sqlite3_reset(members->member);
     int code = sqlite3_bind_text(members->member, 1, members->line, -1, SQLITE_STATIC);

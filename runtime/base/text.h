@@ -24,3 +24,6 @@ void fa2i_text_add_bytes(fa2i_text *text, const char *bytes, size_t count);
 fa2_status fa2i_text_take(fa2i_text *text, char **ret_string);
 
 void fa2i_text_done(fa2i_text *text); /* zeroed objects are fine */
+
+/* Makes a string. The caller owns *ret_string (fa2i_free). */
+fa2_status fa2i_text_make(char **ret_string, const char *format, ...) FA2I_PRINTF(2, 3);

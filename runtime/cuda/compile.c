@@ -66,7 +66,6 @@ fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target)
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2_status st = FA2_OK;
     int archs[ARCHS_MAX], count = 0, newest = 0, oldest = 0;
-
     if (arch < 1 || arch > ARCH_MAX)
         return fa2i_fail(FA2_E_INVALID, "sm_%d is no SM; it must be from 1 to %d", arch, ARCH_MAX);
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
@@ -353,7 +352,6 @@ fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const f
     fa2i_kernel kernel = {.variant = *variant};
     options o;
     char name[FA2I_VARIANT_CHARS + 4]; /* for example "fwd_sm80.cu" */
-
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(read_version(nvrtc, &kernel.nvrtc));
     make_options(variant, target, kernel.nvrtc, &o);

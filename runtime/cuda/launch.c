@@ -42,7 +42,6 @@ fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, con
     fa2i_params params;
     CUtensorMap maps[FA2I_RECIPE_MAPS];
     void *arguments[] = {&params, maps};
-
     op->fill(grid, problem, args, &params);
     if (recipe->map_count > 0) {
         const fa2_status st = fa2i_maps_get(cuda, loaded->maps, recipe, problem, &params, maps);

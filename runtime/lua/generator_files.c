@@ -65,10 +65,9 @@ static bool has(const fa2i_generator_files *files, const char *name)
 /* Copies name. Borrows data permanently. owned: taken on FA2_OK; NULL if data belongs to an asset. */
 static fa2_status add(fa2i_generator_files *files, const char *name, const char *data, char *owned, size_t bytes)
 {
-    fa2i_generator_file *items = fa2i_room_for(files->items, files->count + 1, &files->capacity, sizeof *items);
-    if (items == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
-    files->items = items;
+    const fa2_status st = FA2I_GROW(files->items, files->count + 1, files->capacity);
+    if (st != FA2_OK)
+        return st;
     char *copy = fa2i_strdup(name);
     if (copy == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
@@ -103,12 +102,9 @@ done:
 static fa2_status add_file(fa2i_generator_files *files, const char *root, const char *name)
 {
     fa2_status st = FA2_OK;
-    fa2i_text text = {0};
     char *path = NULL, *data = NULL;
     size_t bytes = 0;
-
-    fa2i_text_add(&text, "%s/%s", root, name);
-    FA2_TRY(fa2i_text_take(&text, &path));
+    FA2_TRY(fa2i_text_make(&path, "%s/%s", root, name));
     FA2_TRY(read_file(path, &data, &bytes));
     FA2_TRY(add(files, name, data, data, bytes));
     data = NULL; /* ownership has moved to the list */
@@ -126,13 +122,10 @@ static fa2_status add_entry(fa2i_generator_files *files, const char *root, const
                             int depth)
 {
     fa2_status st = FA2_OK;
-    fa2i_text text = {0};
     char *path = NULL;
     struct stat info;
     bool found = false;
-
-    fa2i_text_add(&text, "%s/%s", root, name);
-    FA2_TRY(fa2i_text_take(&text, &path));
+    FA2_TRY(fa2i_text_make(&path, "%s/%s", root, name));
     if (stat(path, &info) != 0)
         FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno)));
     if (S_ISDIR(info.st_mode) && !ends_with(name, suffix)) {
@@ -162,7 +155,6 @@ static fa2_status add_folder(fa2i_generator_files *files, const char *root, cons
     fa2i_text text = {0};
     char *path = NULL, *name = NULL;
     DIR *opened = NULL;
-
     fa2i_text_add(&text, "%s/%s", root, folder);
     FA2_TRY(fa2i_text_take(&text, &path));
     opened = opendir(path);

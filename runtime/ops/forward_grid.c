@@ -181,7 +181,6 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
     int64_t blocks = 0, partial_rows = 0;
     fa2i_grid grid = {.row_tiles = (int32_t)row_tiles, .splits = 1};
     fa2_status st = FA2_OK;
-
     if (rows > INT32_MAX || row_tiles > INT32_MAX)
         return too_many(problem, row_tiles, 1);
     if (recipe->waves > 0)

@@ -225,7 +225,6 @@ fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const
     fa2i_memory *m = ret_memory;
     int64_t end = (int64_t)head_dim * elem_bytes;
     bool wrong = begin == 0 || begin % ROW_ALIGN_BYTES != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END;
-
     m->name = name;
     m->begin = (int64_t)begin;
     m->row_bytes = (int64_t)head_dim * elem_bytes;

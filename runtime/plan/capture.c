@@ -228,7 +228,6 @@ fa2_status fa2i_capture_open(const fa2i_counters *counters, fa2i_capture **ret_c
     const fa2i_call_counts none = {0};
     char *real = NULL;
     pthread_condattr_t attributes;
-
     *ret_capture = NULL;
     if (path == NULL)
         return FA2_OK;

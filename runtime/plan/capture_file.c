@@ -85,12 +85,8 @@ static fa2_status make_room(fa2i_call_counts *counts)
     const bool full = counts->count == counts->capacity;
     if (full)
         merge(counts);
-    if (full && counts->count >= counts->capacity / 2) { /* otherwise merging made room for a while */
-        fa2i_call_count *grown = fa2i_room_for(counts->items, counts->capacity + 1, &counts->capacity, sizeof *grown);
-        if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for the counts of %zu problems", counts->count);
-        counts->items = grown;
-    }
+    if (full && counts->count >= counts->capacity / 2) /* otherwise merging made room for a while */
+        return FA2I_GROW(counts->items, counts->capacity + 1, counts->capacity);
     return FA2_OK;
 }
 
@@ -289,7 +285,6 @@ static fa2_status add_to_file(const char *path, const char *header, const fa2i_c
     fa2i_text fresh = {0}, content = {0};
     struct stat status;
     int file = -1;
-
     fa2i_text_add(&fresh, "%s.new", path);
     if (fresh.failed)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a path"));

@@ -101,7 +101,6 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     const void *read = NULL;
     fa2_config copy;
     char kept[FA2I_MESSAGE_BYTES];
-
     if (ret_context == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_context is NULL");
     fa2i_message_keep(kept);
@@ -289,7 +288,6 @@ fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, 
 {
     fa2_status st = FA2_OK;
     fa2i_ready ready;
-
     if (ret_bytes == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_bytes is NULL");
     FA2_TRY(get_ready(context, problem, &ready));
@@ -316,7 +314,6 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem, fa2_exp
     fa2_status st = FA2_OK;
     fa2i_plan plan;
     fa2_problem copy;
-
     if (ret_explanation == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_explanation is NULL");
     FA2_TRY(fa2i_sized_check(&fa2i_sized_explanation, ret_explanation->struct_bytes));

@@ -456,7 +456,6 @@ fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem, 
     fa2_status st = FA2_OK;
     work w = {.all = all, .out = ret_benchmark, .random = FA2I_BENCHMARK_SEED};
     const fa2i_case c = fa2i_case_of(problem, FA2I_TUNE_SEED);
-
     describe(problem, ret_benchmark);
     FA2_TRY(enter_choices(&w));
     FA2_TRY(enter_naive(&w));

@@ -62,7 +62,6 @@ static fa2_status add_all(fa2i_generator *generator, fa2i_options *options)
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2i_card card;
     int count = 0, archs[NVRTC_ARCHS_MAX];
-
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     if (nvrtc->get_num_supported_archs(&count) != NVRTC_SUCCESS || count > NVRTC_ARCHS_MAX ||
         nvrtc->get_supported_archs(archs) != NVRTC_SUCCESS)
@@ -81,7 +80,6 @@ static fa2_status add_native(fa2i_options *options)
     const fa2i_cuda_table *cuda = NULL;
     fa2i_card card;
     int count = 0;
-
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_count(&count), "cuDeviceGetCount"));
     for (int i = 0; i < count || i == 0; i++) { /* without a device, device 0 gives the error */

@@ -292,7 +292,6 @@ int fa2i_cmd_tune(int argc, char **argv)
     int status = FA2I_EXIT_FAILED;
     bool program_failed = false;
     command c = {.budget.stop = fa2i_interrupt_watch()};
-
     FA2_TRY(parse(&c, argc, argv));
     if (c.options.device == FA2I_DEVICE_ALL) {
         FA2_TRY(tune_all_devices(&c, argc, argv, &program_failed, &status));

@@ -263,7 +263,6 @@ static fa2_status write_file(const fa2i_destination *p, fa2i_place_fill_fn write
     char *temporary = NULL;
     bool created = false;
     fa2i_text name = {0};
-
     fa2i_text_add(&name, "%s.%ld.tmp", p->path, (long)getpid());
     FA2_TRY(fa2i_text_take(&name, &temporary));
     FILE *out = fopen(temporary, "wx"); /* x: an existing file is not ours */

@@ -327,7 +327,6 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     const size_t count = outputs[0].row_count;
     fa2i_reference reference = {0};
     fa2i_row *rows = NULL;
-
     FA2_TRY(FA2I_NEW(rows, count));
     for (size_t i = 0; i < count; i++) {
         const fa2i_place *place = &outputs[0].places[i];

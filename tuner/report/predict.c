@@ -177,7 +177,6 @@ fa2_status fa2i_predict(fa2i_predictor *f, const fa2_problem *problem, fa2i_pred
     fa2_status st = FA2_OK;
     fa2i_predicted out = {0};
     fa2i_plan plan;
-
     FA2_TRY(decide(&f->planner, problem, &plan, &out));
     out.asked = fa2i_planner_asked(&f->planner, &plan);
     FA2_TRY(list_options(f, &plan, &out));

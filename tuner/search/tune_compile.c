@@ -134,7 +134,6 @@ fa2_status fa2i_tune_compile(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
     queue q = {.tune = tune};
-
     FA2_TRY(fill_queue(&q));
     if (q.count > 0) {
         fa2i_progress_begin(&tune->progress, "compiling", q.count);

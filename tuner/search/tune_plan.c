@@ -17,7 +17,6 @@ static fa2_status find_candidates(fa2i_findings *found, fa2i_tune_problem *probl
 {
     fa2_status st = FA2_OK;
     const size_t count = list->count;
-
     FA2_TRY(fa2i_candidates_check(list));
     FA2_TRY(FA2I_NEW(problem->candidates, count));
     FA2_TRY(FA2I_NEW(problem->predictions, count));
@@ -38,7 +37,6 @@ static fa2_status find_proven_winner(const fa2i_tune *tune, fa2i_tune_problem *p
     fa2i_verification verification = {0};
     const fa2i_key *key = &problem->winner.kernel;
     const int abi = fa2i_op_abi(&problem->problem);
-
     *ret_proven = false;
     if (fa2i_findings_refutation(&tune->found, key) != NULL)
         return FA2_OK;

@@ -167,7 +167,6 @@ static fa2_status find_winner(fa2i_timing *t, size_t *ret_winner)
 {
     fa2_status st = FA2_OK;
     size_t winner = t->count;
-
     FA2_TRY(fa2i_expected_sampled(&t->c, FA2I_TUNE_SEED + 1, t->tune->request->threads, &t->expected));
     FA2_TRY(fa2i_new(&t->output, t->expected.output_bytes, 1));
     for (size_t i = 0; i < t->count && !fa2i_budget_is_stopped(t->tune->budget); i++)
@@ -227,7 +226,6 @@ static fa2_status race(fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
     size_t winner = t->count;
-
     if (t->count == 0)
         return give_up(t);
     t->tune->found.timed += t->count;
@@ -258,7 +256,6 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     fa2_status st = FA2_OK;
     size_t open = 0;
     fa2i_timing t = {.tune = tune, .problem = problem, .c = fa2i_case_of(&problem->problem, FA2I_TUNE_SEED)};
-
     FA2_TRY(alloc_timing(&t));
     FA2_TRY(find_whole(&t));
     FA2_TRY(fa2i_tune_judge(tune, problem));

@@ -122,7 +122,6 @@ static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case 
     fa2i_expected expected = {0};
     void *output = NULL;
     bool wanted = false;
-
     for (size_t i = 0; i < g->count; i++)
         wanted = wanted || is_for(c, &tune->found, g->kernels[i]);
     if (!wanted) {
@@ -145,7 +144,6 @@ static fa2_status verify_cases(fa2i_tune *tune, group *g)
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     size_t count = fa2i_judge_of(g->problem->op)->cases(g->problem, tune->gpu->card.sm_count, cases);
     fa2i_verification *worst = NULL;
-
     FA2_TRY(FA2I_NEW(worst, tune->found.kernel_count));
     for (size_t i = 0; i < count && g->count > 0 && !fa2i_budget_is_spent(tune->budget); i++)
         FA2_TRY(verify_case(tune, g, &cases[i], count - i - 1, worst));
@@ -252,7 +250,6 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune)
     group *groups = fa2i_alloc_array(tune->found.problem_count, sizeof *groups);
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     size_t group_count = 0, total = 0; /* launches: each kernel on each case */
-
     if (groups == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->found.problem_count));
     for (size_t i = 0; i < tune->found.problem_count; i++) {

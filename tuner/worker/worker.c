@@ -148,7 +148,6 @@ fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_fail
 {
     fa2_status st = FA2_OK;
     unsigned char *payload = NULL;
-
     *failure = (fa2i_failure){0};
     FA2_TRY(ensure_case(worker));
     FA2_TRY(reserve_loaded(worker, id));
