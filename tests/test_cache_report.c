@@ -4,6 +4,7 @@
 #include "cache/internal.h"
 #include "cache_fixture.h"
 #include "damage.h"
+#include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 
 /* ---- rows ---- */

@@ -20,6 +20,7 @@
 #include "cache/database/rules.h"
 #include "cache/database/trial.h"
 #include "cache/database/trust.h"
+#include "runtime/base/alloc.h"
 
 /* Each table refers only to tables before it. */
 static const char *const tables[] = {"device",       "problem",     "session", "kernel",  "code",  "image",
@@ -344,6 +345,7 @@ static fa2_status make_copy_texts(fa2i_cache *fresh, const char *table, fa2i_tex
     sqlite3_stmt *stmt = NULL;
     fa2i_text marks = {0};
     const fa2i_sql_value values[] = {fa2i_sql_text(table)};
+
     FA2_TRY(fa2i_sql_prepare(fresh, "SELECT name FROM pragma_table_info(?)", FA2I_SQL_VALUES(values), &stmt));
     fa2i_text_add(insert, "INSERT OR IGNORE INTO %s (", table);
     for (const char *separator = ""; fa2i_sql_next(fresh, stmt, &st); separator = ", ") {

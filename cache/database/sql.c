@@ -45,9 +45,10 @@ static const char *advice(int code)
         {SQLITE_IOERR, ": check the disk (full? quota? network?)"},
         {SQLITE_BUSY, ": another process has been writing for 10 s or more; try again when it is done"},
     };
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (known[i].code == code || known[i].code == (code & 0xff))
             return known[i].text;
+    }
     return "";
 }
 

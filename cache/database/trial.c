@@ -90,9 +90,10 @@ static bool is_readable(const trial *t)
                                              "CHECK constraint"};
     char said[80];
     check(t, said, sizeof said);
-    for (size_t i = 0; i < sizeof about_rows / sizeof *about_rows; i++)
+    for (size_t i = 0; i < sizeof about_rows / sizeof *about_rows; i++) {
         if (strncmp(said, about_rows[i], strlen(about_rows[i])) == 0)
             return true;
+    }
     return false;
 }
 
@@ -169,9 +170,10 @@ static void try_bit(trial *t, size_t at, unsigned char bit)
 /* Tries each bit of some bytes. */
 static void try_bytes(trial *t, size_t first, size_t count)
 {
-    for (size_t i = first; i < first + count && i < t->image->bytes && fa2i_clock_thread_s() < t->deadline; i++)
+    for (size_t i = first; i < first + count && i < t->image->bytes && fa2i_clock_thread_s() < t->deadline; i++) {
         for (int bit = 0; bit < 8 && !is_found(t); bit++)
             try_bit(t, i, (unsigned char)(1U << bit));
+    }
 }
 
 /* ---- pages ---- */
@@ -270,9 +272,10 @@ static void add_page(const fa2i_image *image, pages *found, unsigned number)
 {
     if (number == 0 || number > image->bytes / image->page_bytes || found->count == PAGES_MOST)
         return;
-    for (int i = 0; i < found->count; i++)
+    for (int i = 0; i < found->count; i++) {
         if (found->numbers[i] == number)
             return;
+    }
     found->numbers[found->count++] = number;
 }
 
@@ -406,9 +409,10 @@ static void try_root(trial *t, const char *table)
     const char *const quick = t->quick;
     const size_t bytes = (size_t)snprintf(mark, sizeof mark, "table%s%s", table, table);
     t->quick = NULL;
-    for (size_t i = 0; i + bytes + 4 <= t->image->bytes; i++)
+    for (size_t i = 0; i + bytes + 4 <= t->image->bytes; i++) {
         if (data[i] == (unsigned char)mark[0] && memcmp(data + i, mark, bytes) == 0)
             try_bytes(t, i + bytes, ROOT_BYTES);
+    }
     t->quick = quick;
 }
 

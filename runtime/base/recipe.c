@@ -64,9 +64,10 @@ static void set(void *object, const number *n, int value)
 
 const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role)
 {
-    for (int i = 0; i < recipe->step_count; i++)
+    for (int i = 0; i < recipe->step_count; i++) {
         if (recipe->steps[i].role == role)
             return &recipe->steps[i];
+    }
     return NULL;
 }
 
@@ -216,7 +217,8 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
     if ((recipe->workspace == FA2I_WORKSPACE_INT8_KEYS) !=
         (quantise != NULL && quantise->blocks == FA2I_BLOCKS_HEAD_TILES))
         return fa2i_fail(FA2_E_INVALID,
-                         "workspace=%s; a step role=quantise blocks=head_tiles and workspace=int8_keys need each other",
+                         "workspace=%s; a step role=quantise blocks=head_tiles and "
+                         "workspace=int8_keys need each other",
                          workspaces[recipe->workspace]);
     if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_HEAD_SUMS) != NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step role=head_sums reads rows",

@@ -2,7 +2,8 @@
  * Finds the known name that an unknown one probably meant. It is equal except for case, or differs in few letters: at
  * most one in three, and an exchange of two neighbours counts as one. Pure.
  */
-#pragma once
+#ifndef FA2I_NEAREST_H
+#define FA2I_NEAREST_H
 
 #include "tuner/input/problem_text.h"
 
@@ -14,3 +15,5 @@ typedef struct fa2i_nearest {
 
 /* Takes `name` if text is nearer to `spelling`, one of its spellings, than to all that were tried before. */
 void fa2i_nearest_try(fa2i_nearest *nearest, fa2i_span text, const char *spelling, const char *name);
+
+#endif

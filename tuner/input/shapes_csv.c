@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "gen/asset.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 #include "tuner/input/nearest.h"
 #include "tuner/input/problem_text.h"
@@ -442,7 +443,8 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
     FA2_TRY(read_csv(&file, shapes));
     if (file.rows == 0)
         st = fa2i_fail(FA2_E_INVALID,
-                       "%s:%zu:1: there is no row after the header; add one, such as %s, or leave the file out",
+                       "%s:%zu:1: there is no row after the header; add one, such as %s, or leave the "
+                       "file out",
                        file.name, file.line + 1, example_row(&file, row));
 done:
     fa2i_text_done(&text);
