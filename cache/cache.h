@@ -17,8 +17,7 @@
  * Threads. A cache serialises its callers; several processes may use one file.
  * Never carry a cache across fork.
  */
-#ifndef FA2I_CACHE_H
-#define FA2I_CACHE_H
+#pragma once
 
 #include <signal.h>
 #include "runtime/base/record.h"
@@ -248,5 +247,3 @@ typedef struct fa2i_choice {
  * If there is no winner, the result is FA2_OK with *ret_count = 0. *ret_choices belongs to the caller (fa2i_free). */
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
                               fa2i_choice **ret_choices, size_t *ret_count);
-
-#endif

@@ -6,8 +6,7 @@
  * Threads. All functions declared after fa2i_sql_begin run between begin and end, so under the mutex.
  * Ownership. Statements belong to the caller (sqlite3_finalize).
  */
-#ifndef FA2I_CACHE_INTERNAL_H
-#define FA2I_CACHE_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <sqlite3.h>
@@ -17,7 +16,9 @@
 
 enum {
     FA2I_APPLICATION_ID = 0x46413254, /* as in schema.sql */
-    FA2I_EXPORT_VERSION = 2           /* of the format that export.c describes */
+    FA2I_EXPORT_VERSION = 2,          /* of the format that export.c describes */
+    FA2I_PIECE_BYTES = 7000,          /* the most bytes of code in a line of it */
+    FA2I_CODE_BYTES_MAX = 64 << 20    /* the most of one kernel */
 };
 
 /* No time is longer: 30 years. The limit ensures that stored times can be exported and imported again. */
@@ -172,6 +173,16 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 /* The current time in the format of the tables, or the latest time that they can hold if the clock is later. */
 #define FA2I_SQL_NOW "coalesce(strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), '9999-12-31T23:59:59Z')"
 
+/* SQL functions of fa2, whose results depend on their arguments alone. */
+typedef struct fa2i_sql_function {
+    const char *name;
+    int arguments; /* -1: any number */
+    void (*function)(sqlite3_context *context, int count, sqlite3_value **values);
+} fa2i_sql_function;
+
+/* Registers them with a connection; user: their sqlite3_user_data. Returns SQLite's result code. */
+int fa2i_sql_register(sqlite3 *db, const fa2i_sql_function *functions, size_t count, void *user);
+
 /* Makes the status for an SQLite result code. The message has the path, SQLite's words and what to do. */
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code);
 
@@ -294,5 +305,3 @@ bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column);
 /* Tell the log, once for each kernel, why it is not used ("is damaged and is not used"), and what to do. Call it
  * outside a transaction. */
 void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *what, const char *remedy);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * A folder for one test's databases, and records to store in them. check.h counts failures.
  */
-#ifndef FA2_TESTS_CACHE_FIXTURE_H
-#define FA2_TESTS_CACHE_FIXTURE_H
+#pragma once
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -300,5 +299,3 @@ static inline char *sealed(char *text)
     free(text);
     return copy;
 }
-
-#endif

@@ -191,7 +191,7 @@ static bool parse(int argc, char **argv, gpu_grid_options *ret_options)
     *ret_options = (gpu_grid_options){.dtype = -1, .every = 1};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        fa2_dtype dtype;
+        int32_t dtype = 0;
         if (strcmp(argv[i], "--small") == 0) {
             ret_options->small = true;
             continue;
@@ -206,7 +206,7 @@ static bool parse(int argc, char **argv, gpu_grid_options *ret_options)
             ret_options->dim = atoi(value);
         else if (strcmp(argv[i], "--every") == 0 && atoi(value) > 0)
             ret_options->every = atoi(value);
-        else if (strcmp(argv[i], "--dtype") == 0 && fa2i_dtype_parse(value, &dtype))
+        else if (strcmp(argv[i], "--dtype") == 0 && fa2i_field_parse_word(FA2I_FIELD_dtype, value, &dtype))
             ret_options->dtype = (int)dtype;
         else
             return false;

@@ -405,11 +405,11 @@ static void test_problem_text(void)
 
 static void test_names(void)
 {
-    fa2_dtype dtype = FA2_FP16;
+    int32_t dtype = FA2_FP16;
     fa2i_outcome outcome = FA2I_OUTCOME_OK;
-    CHECK(fa2i_dtype_parse("bf16", &dtype));
+    CHECK(fa2i_field_parse_word(FA2I_FIELD_dtype, "bf16", &dtype));
     CHECK_EQ(dtype, FA2_BF16);
-    CHECK(!fa2i_dtype_parse("fp8", &dtype));
+    CHECK(!fa2i_field_parse_word(FA2I_FIELD_dtype, "fp8", &dtype));
     CHECK_EQ(dtype, FA2_BF16);
     for (int i = FA2I_OUTCOME_OK; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++) {
         CHECK(fa2i_outcome_parse(fa2i_outcome_string((fa2i_outcome)i), &outcome));

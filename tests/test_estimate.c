@@ -10,7 +10,6 @@
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/steps.h"
-#include "runtime/plan/choose.h"
 
 enum { KERNELS_MAX = 400, LENGTHS = 4096 };
 

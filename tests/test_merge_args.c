@@ -3,7 +3,6 @@
  */
 #include "check.h"
 #include "runtime/base/problem.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 
 enum { B = 2, H = 3, S = 50, N = 4, D = 64, PART = B * H * S * D, ROWS = B * H * S };

@@ -8,7 +8,7 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/case.h"
 #include "tuner/judge/number.h"
-#include "tuner/judge/reference.h"
+#include "tests/reference_compare.h"
 
 /* Forward's operands. */
 enum { OPERAND_Q, OPERAND_K, OPERAND_V };
@@ -217,7 +217,7 @@ static void test_compare(void)
 {
     fixture *f = make_fixture(FA2I_LAYOUT_BSHD, (rule){.causal = 1});
     fa2i_reference r;
-    fa2i_comparison comparison;
+    reference_comparison comparison;
     static uint16_t o[160 * 16];
     static float lse[160];
     CHECK_EQ(fa2i_reference_compute(&f->request, &r), FA2_OK);
@@ -225,30 +225,30 @@ static void test_compare(void)
         o[i] = fa2i_to_bits(FA2_FP16, (float)r.o[i]);
     for (size_t i = 0; i < r.row_count; i++)
         lse[i] = (float)r.lse[i];
-    fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
+    reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error < 1);
 
     uint16_t held = o[10 * 16 + 3];
     o[10 * 16 + 3] = fa2i_to_bits(FA2_FP16, (float)(r.o[10 * 16 + 3] + 1.5 * fa2i_reference_bound(&r).absolute + 1e-3));
-    fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
+    reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error > 1 && !comparison.worst_is_lse);
     CHECK_EQ(comparison.worst_row, 10);
     o[10 * 16 + 3] = 0x7e00; /* NaN */
-    fa2i_reference_compare(&r, FA2_FP16, o, NULL, &comparison);
+    reference_compare(&r, FA2_FP16, o, NULL, &comparison);
     CHECK(comparison.error == FA2I_ERROR_NOT_FINITE);
     o[10 * 16 + 3] = held;
     o[0] = 0x0001; /* a row that sees no key must be exactly 0 */
-    fa2i_reference_compare(&r, FA2_FP16, o, NULL, &comparison);
+    reference_compare(&r, FA2_FP16, o, NULL, &comparison);
     CHECK(comparison.error == FA2I_ERROR_NOT_FINITE);
     o[0] = 0x8000; /* -0 is 0 */
 
     lse[12] += 0.001f;
-    fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
+    reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error > 1 && comparison.worst_is_lse);
     CHECK_EQ(comparison.worst_row, 12);
     lse[12] = (float)r.lse[12];
     lse[0] = -1e30f;
-    fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
+    reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error == FA2I_ERROR_NOT_FINITE && comparison.worst_is_lse);
     fa2i_reference_done(&r);
     free_fixture(f);

@@ -2,12 +2,10 @@
  * The first call of a class in another process. An earlier process stored its choice beside the kernel. The choice is
  * used without Lua, until something changes on which it depends.
  */
-#include "cache/content/evidence.h"
 #include "cache/content/notes.h"
 #include "cache/content/report.h"
 #include "planner_fixture.h"
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 
 /* Reading all scripts takes many times as many allocations. */
 enum { FEW_REQUESTS = 400 };

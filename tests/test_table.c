@@ -5,7 +5,6 @@
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
-#include "tuner/commands/database.h"
 #include "tuner/report/table.h"
 
 typedef struct capture {

@@ -2,7 +2,6 @@
  * names, and expanded as fwd_sm80's root template. */
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"

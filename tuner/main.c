@@ -234,10 +234,9 @@ static void print_usage(FILE *out)
 
 static const fa2i_command *find_command(const char *name)
 {
-    for (int i = 0; i < COMMAND_COUNT; i++) {
+    for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
-    }
     return NULL;
 }
 

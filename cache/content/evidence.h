@@ -5,8 +5,7 @@
  * Times in us, sizes in bytes. Errors as in cache.h; damaged rows are left out. Pure data otherwise; thread-safe as
  * cache.h.
  */
-#ifndef FA2I_CACHE_EVIDENCE_H
-#define FA2I_CACHE_EVIDENCE_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -58,5 +57,3 @@ fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op 
 fa2_status fa2i_evidence_reserve(fa2i_evidence *evidence, size_t kernels, size_t sets, size_t times);
 
 void fa2i_evidence_done(fa2i_evidence *evidence); /* zeroed objects are fine */
-
-#endif

@@ -44,10 +44,9 @@ static fa2_status read_problems(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_probl
     fa2_status st = FA2_OK;
     size_t capacity = 0;
     while (fa2i_sql_next(cache, stmt, &st)) {
-        fa2_problem *grown = fa2i_room_for(*ret_problems, *ret_count + 1, &capacity, sizeof *grown);
-        if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", *ret_count + 1);
-        *ret_problems = grown;
+        st = FA2I_GROW(*ret_problems, *ret_count + 1, capacity);
+        if (st != FA2_OK)
+            return st;
         st = fa2i_columns_read(cache, stmt, 0, &(*ret_problems)[*ret_count]);
         *ret_count += st == FA2_OK; /* a damaged problem does not count */
     }
@@ -60,7 +59,6 @@ fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *fi
     static const char columns[] = "SELECT DISTINCT "
 #define FA2I_FIELD(name, ...) #name ", "
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                   "1 FROM measurements WHERE true";
     fa2_status st;
     fa2i_text text = {0};
@@ -68,7 +66,6 @@ fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *fi
     sqlite3_stmt *stmt = NULL;
     fa2_problem *problems = NULL;
     size_t count = 0;
-
     fa2i_text_add(&text, "%s", columns);
     fa2i_filter_where(filter, "device", "variant", "", &text);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));

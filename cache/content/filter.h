@@ -1,8 +1,7 @@
 /*
  * A filter selects a part of a database, for list, show and forget. This file also declares the functions that forget.
  */
-#ifndef FA2I_CACHE_FILTER_H
-#define FA2I_CACHE_FILTER_H
+#pragma once
 
 #include "cache/cache.h"
 #include "runtime/base/text.h"
@@ -38,5 +37,3 @@ fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_
 
 /* Count what fa2i_cache_forget would drop. Writes nothing. */
 fa2_status fa2i_cache_would_forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_forgotten *ret_forgotten);
-
-#endif

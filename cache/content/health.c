@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "cache/transfer/sound.h"
-#include "cache/database/versions.h"
 
 /* Runs SQLite's own check. */
 static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
@@ -29,7 +28,6 @@ static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
 static const char misfiled_table[] = "CREATE TEMP TABLE misfiled AS SELECT id FROM problem WHERE fa2_misfiled(class"
 #define FA2I_FIELD(name, ...) ", " #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                      ")";
 
 /* Rows of a table that tie a kernel to a problem of another class, to a device that does not run its code, or to a

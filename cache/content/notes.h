@@ -7,8 +7,7 @@
  * scripts, templates, shipped times, the rules of this version.
  * Times in us. Errors and threads as in cache.h.
  */
-#ifndef FA2I_CACHE_NOTES_H
-#define FA2I_CACHE_NOTES_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -51,5 +50,3 @@ int64_t fa2i_cache_own_version(const fa2i_cache *cache, int64_t version);
 
 /* Returns today's number: days since 1970-01-01. */
 int fa2i_cache_today(void);
-
-#endif

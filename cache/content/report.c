@@ -28,10 +28,8 @@ static const char winners_from[] = " FROM winners WHERE true";
 static const char winners_order[] = " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                     ", source";
 
 static const char measurements_from[] = " FROM measurements WHERE true";
@@ -39,7 +37,6 @@ static const char measurements_from[] = " FROM measurements WHERE true";
 static const char measurements_of_problem[] = " FROM measurements WHERE true"
 #define FA2I_FIELD(name, ...) " AND " #name " = ?"
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ;
 
 /* Measurements with times first, then variants that were left out, then failures. */
@@ -47,21 +44,17 @@ static const char measurements_order[] =
     " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ", outcome NOT IN ('ok', 'left_out'), median_us IS NULL, median_us, outcome, variant, key";
 
 /* ---- damage ---- */
 
 /* Winners that are damaged, or whose code is, and the columns that identify their row in the view. */
 static const char damaged_table[] =
-    "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, "
-    "lower(hex(k.key)) AS key"
+    "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, lower(hex(k.key)) AS key"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     " FROM winner w LEFT JOIN device d ON d.id = w.device LEFT JOIN problem p ON p.id = w.problem "
     "LEFT JOIN kernel k ON k.id = w.kernel WHERE (w.device, w.problem) NOT IN "
     "(SELECT device, problem FROM temp.sound_winner) "
@@ -80,7 +73,6 @@ static const char damaged_column[] =
     "AND x.arch IS winners.arch AND x.tuned_at IS winners.tuned_at AND x.key IS winners.key"
 #define FA2I_FIELD(name, ...) " AND x." #name " IS winners." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ")";
 
 static const char refuted_column[] = "(SELECT x.outcome FROM temp.refuted x WHERE x.key IS winners.key)";
@@ -106,7 +98,6 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     const int columns = sqlite3_column_count(stmt);
     fa2_status st = FA2_OK;
     int stop = 0;
-
     if (columns > COLUMNS_MAX)
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: a view has %d columns, and this fa2 shows up to %d; fa2-tune gc "
@@ -165,7 +156,6 @@ static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *
     sqlite3_stmt *stmt = NULL;
     char *sql = NULL;
     fa2i_text text = {0};
-
     FA2_TRY(fa2i_columns_make_views(cache));
     fa2i_text_add(&text, "SELECT *");
     for (const extra *e = q->extras; e->name != NULL; e++)
@@ -258,7 +248,6 @@ fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     const fa2i_sql_value values[] = {fa2i_sql_text(json)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(fa2i_sql_prepare(cache, sql, FA2I_SQL_VALUES(values), &stmt));
@@ -292,7 +281,6 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
     sqlite3_stmt *stmt = NULL;
     fa2i_text sql = {0};
     const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
-
     FA2_TRY(fa2i_sql_row(cache,
                          "SELECT group_concat(printf('''\"%w\":'' || json_quote(fa2_json_value(\"%w\"))', name, name), "
                          "' || '','' || ') FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
@@ -340,7 +328,6 @@ static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_v
     fa2_status st;
     char *sql = NULL;
     sqlite3_stmt *stmt = NULL;
-
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(fa2i_columns_make_views(cache));
     FA2_TRY(json_query(cache, q, &sql));

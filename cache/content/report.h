@@ -1,8 +1,7 @@
 /*
  * The database for people: rows for list and show, export and import, check and clean-up.
  */
-#ifndef FA2I_CACHE_REPORT_H
-#define FA2I_CACHE_REPORT_H
+#pragma once
 
 #include <stdio.h>
 #include "cache/content/filter.h"
@@ -151,5 +150,3 @@ fa2_status fa2i_cache_set_limit(fa2i_cache *cache, int64_t bytes);
  * with FA2I_CACHE_REPAIR made it anew if its pages or indexes were damaged (database/remake.h), and made tables and
  * views that were missing. Measurements stay, so that tuning again is quick. */
 fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *ret_cleanup);
-
-#endif

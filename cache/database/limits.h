@@ -3,8 +3,7 @@
  * triggers, and the processor time of a transaction, which does not grow on a loaded machine. When the time is up, or
  * the caller stops the work, the statement ends with SQLITE_INTERRUPT.
  */
-#ifndef FA2I_CACHE_LIMITS_H
-#define FA2I_CACHE_LIMITS_H
+#pragma once
 
 #include "cache/internal.h"
 
@@ -24,5 +23,3 @@ fa2_status fa2i_limits_fail_stopped(const fa2i_cache *cache);
 /* Call these under the mutex, around a transaction. */
 void fa2i_limits_begin(fa2i_cache *cache);
 void fa2i_limits_end(fa2i_cache *cache);
-
-#endif

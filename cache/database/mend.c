@@ -23,10 +23,9 @@ static int wrong_bits(const void *a, size_t a_bytes, const void *b, size_t b_byt
     int count = 0;
     if (a_bytes != b_bytes || a == NULL || b == NULL)
         return INT32_MAX;
-    for (size_t i = 0; i < a_bytes; i++) {
+    for (size_t i = 0; i < a_bytes; i++)
         for (unsigned wrong = left[i] ^ right[i]; wrong != 0; wrong &= wrong - 1)
             count++;
-    }
     return count;
 }
 
@@ -41,8 +40,8 @@ static void wrong_bits_sql(sqlite3_context *context, int count, sqlite3_value **
 
 int fa2i_mend_register(sqlite3 *db)
 {
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    return sqlite3_create_function_v2(db, "fa2_wrong_bits", 2, flags, NULL, wrong_bits_sql, NULL, NULL, NULL);
+    static const fa2i_sql_function functions[] = {{"fa2_wrong_bits", 2, wrong_bits_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), NULL);
 }
 
 /* ---- problems ---- */

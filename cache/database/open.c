@@ -90,7 +90,6 @@ static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, cons
 {
     fa2_status st;
     char pragma[64];
-
     FA2_TRY(check_for_writing(cache->path, resolved));
     FA2_TRY(fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE));
     FA2_TRY(fa2i_trust_opened(cache, resolved, info));
@@ -127,11 +126,9 @@ static fa2_status has_journal(const char *resolved, bool *ret_has)
     fa2_status st = FA2_OK;
     bool has = false;
     for (size_t i = 0; st == FA2_OK && i < FA2I_CACHE_JOURNALS; i++) {
-        fa2i_text text = {0};
         char *file = NULL;
         struct stat info;
-        fa2i_text_add(&text, "%s%s", resolved, fa2i_cache_side_files[i]);
-        st = fa2i_text_take(&text, &file);
+        st = fa2i_text_make(&file, "%s%s", resolved, fa2i_cache_side_files[i]);
         if (st == FA2_OK && lstat(file, &info) == 0 && info.st_size > 0 &&
             (info.st_uid == geteuid() || info.st_uid == 0))
             has = true;
@@ -153,7 +150,6 @@ static fa2_status open_immutable(fa2i_cache *cache, const char *resolved, const 
 {
     fa2_status st;
     char *uri = NULL;
-
     sqlite3_close(cache->db);
     cache->db = NULL;
     FA2_TRY(immutable_uri(resolved, &uri));
@@ -190,7 +186,6 @@ static fa2_status open_copy(fa2i_cache *cache, const char *resolved)
     bool journal = true;
     unsigned char *data = NULL;
     size_t bytes = 0;
-
     FA2_TRY(has_journal(resolved, &journal));
     if (journal)
         FA2_TRY(fa2i_fail(FA2_E_DATABASE,
@@ -288,7 +283,6 @@ static fa2_status open_file(const char *path, fa2i_cache_mode mode, int *wait_ms
     char *resolved = NULL;
     bool created = false;
     fa2i_cache *cache = NULL;
-
     FA2_TRY(fa2i_cache_library_check(sqlite3_libversion_number()));
     if (mode == FA2I_CACHE_WRITE)
         FA2_TRY(fa2i_path_create(path, &created));

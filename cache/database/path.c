@@ -28,7 +28,6 @@ fa2_status fa2i_cache_default_path(char **ret_path)
     const char *db = fa2i_environment("FA2_DB");
     const char *cache = fa2i_environment("XDG_CACHE_HOME");
     const char *home = fa2i_environment("HOME");
-
     if (db != NULL)
         fa2i_text_add(&path, "%s", db);
     else if (cache != NULL && cache[0] == '/') /* the XDG rules say: ignore a relative path */
@@ -190,11 +189,10 @@ void fa2i_cache_remove(const char *path)
 {
     unlink(path);
     for (const char *const *suffix = fa2i_cache_side_files; *suffix != NULL; suffix++) {
-        fa2i_text text = {0};
-        fa2i_text_add(&text, "%s%s", path, *suffix);
-        if (!text.failed)
-            unlink(text.data);
-        fa2i_text_done(&text);
+        char *file = NULL;
+        if (fa2i_text_make(&file, "%s%s", path, *suffix) == FA2_OK)
+            unlink(file);
+        fa2i_free(file);
     }
 }
 
@@ -202,11 +200,9 @@ fa2_status fa2i_path_check_side_files(const char *name, const char *resolved)
 {
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && i < FA2I_CACHE_SQLITE_FILES; i++) {
-        fa2i_text text = {0};
         char *file = NULL;
         struct stat info;
-        fa2i_text_add(&text, "%s%s", resolved, fa2i_cache_side_files[i]);
-        st = fa2i_text_take(&text, &file);
+        st = fa2i_text_make(&file, "%s%s", resolved, fa2i_cache_side_files[i]);
         if (st == FA2_OK && stat(file, &info) == 0)
             st = fa2i_trust_file(name, file, &info);
         fa2i_free(file);
@@ -239,7 +235,6 @@ fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *r
     struct stat info;
     char *copy = NULL;
     char *resolved = realpath(path, NULL);
-
     if (resolved == NULL || stat(resolved, &info) != 0) {
         st = errno == ENOENT || errno == ENOTDIR ? no_such_database(path)
                                                  : fa2i_fail(FA2_E_DATABASE, "%s: %s; name another database with %s",
@@ -248,10 +243,8 @@ fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *r
     }
     FA2_TRY(fa2i_trust_file(path, resolved, &info));
     copy = fa2i_strdup(resolved);
-    if (copy == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "out of memory");
-        goto done;
-    }
+    if (copy == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
     *ret_resolved = copy;
     *ret_info = info;
 done:

@@ -25,10 +25,9 @@ enum { RULE_COUNT = sizeof rules / sizeof *rules };
 
 const fa2i_rule *fa2i_rule_of(const char *table, const char *column)
 {
-    for (size_t i = 0; i < RULE_COUNT; i++) {
+    for (size_t i = 0; i < RULE_COUNT; i++)
         if (strcmp(rules[i].column, column) == 0 && strcmp(rules[i].table, table) == 0)
             return &rules[i];
-    }
     assert(false && "a column without a rule");
     return &rules[0];
 }
@@ -62,10 +61,9 @@ static bool has_form(const char *text, size_t bytes, const char *pattern)
 
 static bool is_one_of(const char *text, size_t bytes, const char *const *words, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (strlen(words[i]) == bytes && memcmp(words[i], text, bytes) == 0)
             return true;
-    }
     return false;
 }
 
@@ -205,10 +203,9 @@ const char *fa2i_winner_fault(const fa2i_winner *w)
 const char *fa2i_measurement_fault(const fa2i_measurement *m)
 {
     const double us[] = {m->min_us, m->q1_us, m->median_us, m->q3_us};
-    for (size_t i = 0; i < sizeof us / sizeof us[0]; i++) {
+    for (size_t i = 0; i < sizeof us / sizeof us[0]; i++)
         if (!(us[i] >= 0 && us[i] <= FA2I_US_MAX))
             return "its times are not all from 0 to 1e15 us";
-    }
     if (m->n < 0 || m->max_error < 0)
         return "its number of samples or its error is below 0";
     return m->n == 0 || m->median_us > 0 ? NULL : "its samples took 0 us";
@@ -226,10 +223,9 @@ bool fa2i_card_is_sound(const fa2i_card *card)
                    {"l2_bytes", card->l2_bytes},
                    {"clock_khz", card->clock_khz},
                    {"bandwidth_bytes", card->bandwidth_bytes}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!takes_int(fa2i_rule_of("device", numbers[i].column), numbers[i].value))
             return false;
-    }
     return true;
 }
 
@@ -339,30 +335,20 @@ static void measurement_fault_sql(sqlite3_context *context, int count, sqlite3_v
 
 int fa2i_rules_register(sqlite3 *db, size_t *mended)
 {
-    static const struct {
-        const char *name;
-        int arguments;
-        void (*function)(sqlite3_context *, int, sqlite3_value **);
-    } functions[] = {{"fa2_fault", 2, fault_sql},
-                     {"fa2_winner_fault", 4, winner_fault_sql},
-                     {"fa2_measurement_fault", 2, measurement_fault_sql},
-                     {"fa2_mended", -1, mended_sql},
-                     {"fa2_json_value", 1, json_value_sql}};
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    int code = SQLITE_OK;
-    for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
-        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, mended,
-                                          functions[i].function, NULL, NULL, NULL);
-    return code;
+    static const fa2i_sql_function functions[] = {{"fa2_fault", 2, fault_sql},
+                                                  {"fa2_winner_fault", 4, winner_fault_sql},
+                                                  {"fa2_measurement_fault", 2, measurement_fault_sql},
+                                                  {"fa2_mended", -1, mended_sql},
+                                                  {"fa2_json_value", 1, json_value_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), mended);
 }
 
 void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
 {
     fa2i_text_add(sql, "coalesce(");
-    for (int i = 0; i < RULE_COUNT; i++) {
+    for (int i = 0; i < RULE_COUNT; i++)
         if (strcmp(rules[i].table, table) == 0)
             fa2i_text_add(sql, "fa2_fault(%d, %s), ", i, rules[i].column);
-    }
     if (strcmp(table, "problem") == 0)
         fa2i_text_add(sql, "fa2_problem_fault(%s), ", fa2i_columns_fields);
     if (strcmp(table, "winner") == 0)
@@ -375,10 +361,9 @@ void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
 /* Returns the index of a column's rule; -1: it has none. */
 static int find_rule(const char *table, const char *column)
 {
-    for (int i = 0; i < RULE_COUNT; i++) {
+    for (int i = 0; i < RULE_COUNT; i++)
         if (strcmp(rules[i].table, table) == 0 && strcmp(rules[i].column, column) == 0)
             return i;
-    }
     return -1;
 }
 

@@ -141,7 +141,6 @@ fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     bool row = false;
-
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     if (row) {
@@ -160,7 +159,6 @@ fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     bool row = true;
-
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     while (row)
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));
@@ -275,6 +273,16 @@ fa2_status fa2i_sql_need_json(fa2i_cache *cache)
         return FA2_OK;
     return fa2i_fail(FA2_E_DATABASE, "%s: SQLite %s was built without its JSON functions, which this needs",
                      cache->path, sqlite3_libversion());
+}
+
+int fa2i_sql_register(sqlite3 *db, const fa2i_sql_function *functions, size_t count, void *user)
+{
+    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
+    int code = SQLITE_OK;
+    for (size_t i = 0; code == SQLITE_OK && i < count; i++)
+        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, user,
+                                          functions[i].function, NULL, NULL, NULL);
+    return code;
 }
 
 void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes)

@@ -5,8 +5,7 @@
  *
  * Threads: any, with data of their own.
  */
-#ifndef FA2I_CACHE_TRIAL_H
-#define FA2I_CACHE_TRIAL_H
+#pragma once
 
 #include "cache/internal.h"
 
@@ -30,5 +29,3 @@ void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int c
 
 /* Mend the pages of each of these tables, and the number of its first page; the tables' texts are right. */
 void fa2i_trial_tables(const fa2i_image *image, const char *const *tables, int count);
-
-#endif

@@ -12,7 +12,6 @@
 static const char problem_is_filed[] = "NOT fa2_misfiled(t.class"
 #define FA2I_FIELD(name, ...) ", t." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                        ")";
 
 /* The kernel of a result must be of its problem's class, and its code must run on the device. */
@@ -86,7 +85,6 @@ fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t 
     sqlite3_stmt *stmt = NULL;
     char *sql = NULL;
     fa2i_text text = {0};
-
     fa2i_text_add(&text, "SELECT count(*), min(fault) FROM (SELECT ");
     fa2i_rules_add_fault(&text, table);
     fa2i_text_add(&text, " AS fault FROM %s) WHERE fault IS NOT NULL", table);

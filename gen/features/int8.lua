@@ -64,10 +64,9 @@ function M.us(v, problem, arch)
    if not M.is_on(v) then
       return 0
    end
-   local rows = 0
-   for _, part in ipairs(lengths.parts(problem)) do
-      rows = rows + part.heads_kv * part.batch * window.seen_keys(part)
-   end
+   local rows = lengths.sum_of_parts(problem, function(part)
+      return part.heads_kv * part.batch * window.seen_keys(part)
+   end)
    return arch.launch_us + rows * elements.bytes(v) * (v.d + M.key_columns(v)) / arch.dram
 end
 

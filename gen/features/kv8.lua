@@ -67,7 +67,6 @@ function M.fp32_per_score(v)
    return 2 + per_element[v.kv][v.dtype] * columns / rows
 end
 
--- Returns the bytes of an element of K and V.
 function M.element_bytes(problem)
    return problem.kv == "dtype" and elements.bytes(problem) or 1
 end

@@ -83,4 +83,13 @@ function M.parts(problem)
    return list
 end
 
+-- Returns the sum of f(part) over the parts of a problem, and of `first`, if it is given.
+function M.sum_of_parts(problem, f, first)
+   local sum = first or 0
+   for _, part in ipairs(M.parts(problem)) do
+      sum = sum + f(part)
+   end
+   return sum
+end
+
 return M

@@ -58,7 +58,6 @@ function M.wgmma_axes(added)
    }
 end
 
--- Returns the axes of features of fp32 elements.
 function M.fp32_axes(op)
    local axes = {softcap.none, window.axis}
    for _, feature in ipairs(M.all) do

@@ -170,18 +170,14 @@ function M.shared_names(v, names)
    return axes_of.add_names(names, features.names(v, "backward"), window.names(v), partial.names(v))
 end
 
--- Returns the family on a code path.
 function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,
       axes = axes, selection = selection, fits = fits, typical = M.typical, suits = suits,
 
       cost = function(v, problem, arch, registers)
-         local facts, us = block.facts(v, path, registers), 0
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost.backward(v, facts, part, arch)
-         end
-         return us
+         local facts = block.facts(v, path, registers)
+         return lengths.sum_of_parts(problem, function(part) return cost.backward(v, facts, part, arch) end)
       end,
 
       recipe = function(v)

@@ -147,13 +147,10 @@ local function fits(v, path, arch)
 end
 
 local function us_of(v, path, problem, arch, registers)
-   local facts, us = find_facts(v, path, registers), 0
+   local facts = find_facts(v, path, registers)
    plain_cost.on_card(v, facts, arch, card_of)
    local shape = {dtype = v.dtype, br = v.br, bc = v.bc, split = 0, dq = "direct", rows = "prepared"}
-   for _, part in ipairs(lengths.parts(problem)) do
-      us = us + backward_cost.backward(shape, facts, part, arch)
-   end
-   return us
+   return lengths.sum_of_parts(problem, function(part) return backward_cost.backward(shape, facts, part, arch) end)
 end
 
 local function recipe_of(name, v)

@@ -192,7 +192,6 @@ local function reverses_keys(v)
    return v.deterministic == 1 and v.causal == 1 and v.window == 0 and v.keys == "last"
 end
 
--- Returns the clocks of a tile.
 local function tile_clocks(v, arch)
    local added = v.bias ~= "none" and fit.bias or 0
    local slower = v.dq ~= "atomic" and (v.order == "late") ~= is_late_faster(v)
@@ -211,11 +210,7 @@ local function us_of(v, problem, arch)
          end,
       },
    }
-   local us = 0
-   for _, part in ipairs(lengths.parts(problem)) do
-      us = us + cost.backward(shape, facts, part, arch)
-   end
-   return us
+   return lengths.sum_of_parts(problem, function(part) return cost.backward(shape, facts, part, arch) end)
 end
 
 -- Returns the columns of all products: of scores, of dQ, and of the sums of dK or dV.

@@ -211,7 +211,6 @@ function M.shared_names(v)
    return axes_of.add_names(names, features.names(v, "forward"), window.names(v), precision.names(v), partial.names(v))
 end
 
--- Returns the family of a scheme on a code path.
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
@@ -226,11 +225,8 @@ function M.family(name, scheme, path)
 
       cost = function(v, problem, arch, registers)
          local facts = facts_of(v, path, registers)
-         local us = append.us(v, problem, arch) + int8.us(v, problem, arch)
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + scheme.cost(v, facts, part, arch)
-         end
-         return us
+         local once = append.us(v, problem, arch) + int8.us(v, problem, arch)
+         return lengths.sum_of_parts(problem, function(part) return scheme.cost(v, facts, part, arch) end, once)
       end,
 
       recipe = function(v)

@@ -119,11 +119,8 @@ function M.family(name, path)
       typical = typical, fits = fits, suits = plain.suits,
 
       cost = function(v, problem, arch, registers)
-         local facts, us = find_facts(v, path, registers), 0
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost(v, facts, part, arch)
-         end
-         return us
+         local facts = find_facts(v, path, registers)
+         return lengths.sum_of_parts(problem, function(part) return cost(v, facts, part, arch) end)
       end,
 
       recipe = function(v)

@@ -118,11 +118,9 @@ function M.family()
       end,
 
       cost = function(v, problem, arch)
-         local us = append.us(v, problem, arch)
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost.us(shape_of(v), smem_bytes(v), part, arch)
-         end
-         return us
+         return lengths.sum_of_parts(problem, function(part)
+            return cost.us(shape_of(v), smem_bytes(v), part, arch)
+         end, append.us(v, problem, arch))
       end,
    })
 end

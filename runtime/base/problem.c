@@ -44,7 +44,6 @@ const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
                            ops,                                                                                        \
                            offsetof(fa2_problem, name)},
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 };
 
 _Static_assert(sizeof(fa2_problem) == 200, "fa2_problem is part of the ABI, and has no padding");
@@ -164,18 +163,17 @@ bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value)
     return false;
 }
 
+const char *fa2i_field_text(const fa2_problem *problem, int field, char out[FA2I_VALUE_CHARS])
+{
+    const int32_t value = fa2i_field_get(problem, field);
+    const char *word = fa2i_field_word(field, value);
+    snprintf(out, FA2I_VALUE_CHARS, "%d", (int)value);
+    return word != NULL ? word : out;
+}
+
 const char *fa2i_dtype_string(fa2_dtype dtype)
 {
     return fa2i_field_word(FA2I_FIELD_dtype, (int32_t)dtype);
-}
-
-bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype)
-{
-    int32_t value = 0;
-    const bool found = fa2i_field_parse_word(FA2I_FIELD_dtype, text, &value);
-    if (found)
-        *ret_dtype = (fa2_dtype)value;
-    return found;
 }
 
 bool fa2i_field_is_shown(const fa2_problem *problem, int field)
@@ -195,13 +193,11 @@ static void format(const fa2_problem *problem, bool kinds_only, char *out, size_
     out[0] = '\0';
     for (int field = 0; field < FA2I_FIELD_COUNT && used < out_bytes; field++) {
         const fa2i_field *f = &fa2i_fields[field];
-        const int32_t value = fa2i_field_get(problem, field);
-        const char *space = used == 0 ? "" : " ";
+        char value[FA2I_VALUE_CHARS];
         if ((kinds_only && f->role != FA2I_ROLE_KIND) || !fa2i_field_is_shown(problem, field))
             continue;
-        const char *word = fa2i_field_word(field, value);
-        used += (size_t)(word != NULL ? snprintf(out + used, out_bytes - used, "%s%s=%s", space, f->key, word)
-                                      : snprintf(out + used, out_bytes - used, "%s%s=%d", space, f->key, (int)value));
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s=%s", used == 0 ? "" : " ", f->key,
+                                 fa2i_field_text(problem, field, value));
     }
 }
 

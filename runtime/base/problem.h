@@ -3,8 +3,7 @@
  *
  * Values are numbers, for enumerations, too. Pure functions; thread-safe. Errors: FA2_E_INVALID naming field and limit.
  */
-#ifndef FA2I_BASE_PROBLEM_H
-#define FA2I_BASE_PROBLEM_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
@@ -13,7 +12,6 @@
 typedef enum fa2i_field_id {
 #define FA2I_FIELD(name, ...) FA2I_FIELD_##name,
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     FA2I_FIELD_COUNT
 } fa2i_field_id;
 
@@ -24,7 +22,6 @@ enum { FA2I_FIELD_BYTES = (FA2I_FIELD_COUNT + 7) / 8 * 8 * sizeof(int32_t) };
 enum {
 #define FA2I_FIELD(name, key, type, role, least, most, ...) FA2I_MOST_##name = (most),
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 };
 
 typedef enum fa2i_field_role { FA2I_ROLE_KIND, FA2I_ROLE_SIZE } fa2i_field_role;
@@ -214,6 +211,7 @@ void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
 const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16", "fp32" */
-bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype);
 
-#endif
+/* Returns a field's value as a word or a number. It may lie in out. */
+enum { FA2I_VALUE_CHARS = 12 };
+const char *fa2i_field_text(const fa2_problem *problem, int field, char out[FA2I_VALUE_CHARS]);

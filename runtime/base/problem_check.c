@@ -23,7 +23,6 @@ static const char *remark_on(int field)
         return ": the " #field_ "'s value is given with the call";
 #define FA2I_FACTOR(member, needs, ...) needs
 #include "runtime/base/factors.def"
-#undef FA2I_FACTOR
 #undef ASKED
 #undef NOTHING
     case FA2I_FIELD_dropout:

@@ -14,8 +14,7 @@
  * A parsed recipe is safe to launch: numbers are within the limits that are named here, and dependent members agree.
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming the step, the word and its limits.
  */
-#ifndef FA2I_BASE_RECIPE_H
-#define FA2I_BASE_RECIPE_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
@@ -172,5 +171,3 @@ static inline bool fa2i_recipe_has_queries(const fa2i_recipe *recipe)
 
 /* Returns the largest dynamic shared memory of a block of any step, in bytes. */
 int fa2i_recipe_most_smem(const fa2i_recipe *recipe);
-
-#endif

@@ -26,10 +26,9 @@ enum { OUTCOME_COUNT = sizeof outcome_texts / sizeof *outcome_texts };
 /* Returns the index of text in texts, or -1. */
 static int find_text(const char *const *texts, int count, const char *text)
 {
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         if (strcmp(texts[i], text) == 0)
             return i;
-    }
     return -1;
 }
 
@@ -114,6 +113,28 @@ void fa2i_key_format(const fa2i_key *key, char out[2 * FA2I_KEY_BYTES + 1])
 {
     for (size_t i = 0; i < FA2I_KEY_BYTES; i++)
         snprintf(out + 2 * i, 3, "%02x", key->bytes[i]);
+}
+
+/* Returns the value of a hex digit; -1 for any other character. */
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *found = c != '\0' ? strchr(digits, c) : NULL;
+    return found != NULL ? (int)(found - digits) : -1;
+}
+
+bool fa2i_hex_parse(const char *text, uint8_t *out, size_t most, size_t *ret_count)
+{
+    const size_t digits = strlen(text);
+    bool good = digits % 2 == 0 && digits / 2 <= most;
+    for (size_t i = 0; good && i < digits; i += 2) {
+        const int high = hex_digit(text[i]), low = hex_digit(text[i + 1]);
+        good = high >= 0 && low >= 0;
+        if (good)
+            out[i / 2] = (uint8_t)(16 * high + low);
+    }
+    *ret_count = digits / 2;
+    return good;
 }
 
 /* Says whether a word of a variant repeats the problem: its key is the key of a KIND field, in lower case. */

@@ -1,8 +1,7 @@
 /*
  * The records that the layers exchange: card, variant, kernel. Plain data, no CUDA.
  */
-#ifndef FA2I_BASE_RECORD_H
-#define FA2I_BASE_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
@@ -128,4 +127,5 @@ typedef struct fa2i_part {
 void fa2i_key_of(const fa2i_part *parts, size_t count, fa2i_key *ret_key);
 void fa2i_key_format(const fa2i_key *key, char out[2 * FA2I_KEY_BYTES + 1]);
 
-#endif
+/* Reads pairs of hex digits (0-9, a-f). Returns false if the text is anything else, or more than `most` bytes. */
+bool fa2i_hex_parse(const char *text, uint8_t *out, size_t most, size_t *ret_count);

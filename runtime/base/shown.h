@@ -12,8 +12,7 @@
  * A plain text stays unchanged, and so does a text that was already escaped for people. Thread-safe. Only growing texts
  * are allocated.
  */
-#ifndef FA2I_BASE_SHOWN_H
-#define FA2I_BASE_SHOWN_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -47,5 +46,3 @@ void fa2i_json_string(FILE *out, const char *text);
 /* Adds, or prints, JSON that SQLite made. It is the same JSON, with only plain characters in its strings. */
 void fa2i_json_add(fa2i_text *out, const char *json);
 void fa2i_json_print(FILE *out, const char *json);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * A kernel on the device: a loaded artifact, with everything that launching its recipe's steps needs.
  */
-#ifndef FA2I_CUDA_LOADED_H
-#define FA2I_CUDA_LOADED_H
+#pragma once
 
 #include "runtime/cuda/device.h"
 
@@ -33,5 +32,3 @@ fa2_status fa2i_loaded_check_card(const fa2i_variant *variant, const fa2i_card *
 fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *ret_loaded,
                      CUresult *ret_driver_result);
 void fa2i_unload(const fa2i_device *device, fa2i_loaded *loaded); /* zeroed objects are fine */
-
-#endif

@@ -41,7 +41,6 @@ static int read_softcap(const char *text, fa2_problem *problem, float *ret_softc
     return end == text || *end != '\0' ? -1 : 0;
 }
 
-/* Reads an option that has a value. */
 static int read_option(const char *name, const char *value, arguments *ret)
 {
     if (strcmp(name, "--softcap") == 0)
@@ -60,7 +59,6 @@ int read_arguments(int argc, char **argv, arguments *ret_arguments)
     arguments all = {.problem = {.struct_bytes = sizeof(fa2_problem), .op = FA2_OP_FORWARD, .dtype = FA2_FP16}};
     fa2_problem *problem = &all.problem;
     int given = 0;
-
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--backward") == 0) {
             all.backward = 1;

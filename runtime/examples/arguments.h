@@ -2,8 +2,7 @@
  * The example's command line, with options in any order:
  *     [B H S D causal] [--backward] [--softcap C] [--window LEFT,RIGHT] [--db FILE]
  */
-#ifndef EXAMPLE_ARGUMENTS_H
-#define EXAMPLE_ARGUMENTS_H
+#pragma once
 
 #include <fa2.h>
 
@@ -16,5 +15,3 @@ typedef struct arguments {
 
 /* Returns 0, or -1 if the arguments are malformed. */
 int read_arguments(int argc, char **argv, arguments *ret_arguments);
-
-#endif

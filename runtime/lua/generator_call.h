@@ -2,8 +2,7 @@
  * Shared by the generator's files: the state, and the way to call Lua (lua_host.h). A body stores failures that are
  * not Lua errors in a status of its caller, which is FA2_OK before.
  */
-#ifndef FA2I_GENERATOR_CALL_H
-#define FA2I_GENERATOR_CALL_H
+#pragma once
 
 #include "runtime/lua/generator.h"
 #include "runtime/lua/lua_host.h"
@@ -23,5 +22,3 @@ bool fa2i_generator_answers(lua_State *L, int arguments, fa2_status refusal, fa2
 
 /* For bodies: reads the candidate in the table on top of the stack. The table stays there. */
 void fa2i_generator_get_candidate(lua_State *L, fa2i_variant *ret_variant);
-
-#endif

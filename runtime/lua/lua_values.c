@@ -179,10 +179,9 @@ static void set_kind(lua_State *L, fa2_problem *kind, const char *name)
 /* Checks that every KIND field is within its limits, or 0 if it has no meaning. */
 static void check_kind(lua_State *L, const fa2_problem *kind)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (fa2i_fields[field].role == FA2I_ROLE_KIND && fa2i_field_check_of(kind, field) != FA2_OK)
             luaL_error(L, "%s", fa2_last_message());
-    }
 }
 
 /* Makes the class of the table `kind`, a field of the table on top of the stack. Missing names are 0. */

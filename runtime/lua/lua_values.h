@@ -2,8 +2,7 @@
  * Records as Lua tables. Except for pushing, these functions raise Lua errors, so only bodies may use them
  * (lua_host.h).
  */
-#ifndef FA2I_LUA_VALUES_H
-#define FA2I_LUA_VALUES_H
+#pragma once
 
 #include <lua.h>
 #include "runtime/base/record.h"
@@ -25,5 +24,3 @@ void fa2i_lua_push_card(lua_State *L, const fa2i_card *card);
  * the class is made from kind, and cost_us is 0. */
 void fa2i_lua_get_card(lua_State *L, fa2i_card *ret_card);
 void fa2i_lua_get_variant(lua_State *L, fa2i_variant *ret_variant);
-
-#endif

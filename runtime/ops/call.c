@@ -21,7 +21,6 @@ fa2i_factors fa2i_factors_of(const fa2_problem *problem, const void *args)
     return (fa2i_factors){
 #include "runtime/base/factors.def"
     };
-#undef FA2I_FACTOR
 }
 
 fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors)
@@ -30,7 +29,6 @@ fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors
     return (fa2i_factors){
 #include "runtime/base/factors.def"
     };
-#undef FA2I_FACTOR
 }
 
 #undef NOTHING
@@ -44,7 +42,6 @@ void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem)
     if (factors->member != 0)                                                                                          \
         needs;
 #include "runtime/base/factors.def"
-#undef FA2I_FACTOR
 #undef NOTHING
 #undef ASKED
 }
@@ -55,7 +52,6 @@ void fa2i_factors_put(fa2_op op, void *args, const fa2i_factors *factors)
     fa2_backward_args *backward = args;
 #define FA2I_FACTOR(member, ...) *(op == FA2_OP_FORWARD ? &forward->member : &backward->member) = factors->member;
 #include "runtime/base/factors.def"
-#undef FA2I_FACTOR
 }
 
 double fa2i_cap_of(const fa2i_factors *factors)
@@ -70,8 +66,7 @@ static fa2_status check_softmax_scale(float softmax_scale)
     if (softmax_scale >= 0 && softmax_scale <= FA2I_SCALE_MAX) /* false for NaN */
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
-                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for "
-                     "1 / sqrt(head_dim)",
+                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for 1 / sqrt(head_dim)",
                      (double)softmax_scale, (double)FA2I_SCALE_MAX);
 }
 
@@ -84,8 +79,7 @@ static fa2_status check_softcap(const fa2_problem *problem, float softmax_scale,
 {
     if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* true for NaN, too */
         return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; it must be finite (at most %g) and positive, because "
-                         "problem.softcap is 1",
+                         "softcap is %g; it must be finite (at most %g) and positive, because problem.softcap is 1",
                          (double)softcap, (double)FA2I_SCALE_MAX);
     const double rate = fa2i_softmax_scale(problem, softmax_scale) / (double)softcap;
     if (rate > (double)FLT_MAX)

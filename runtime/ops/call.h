@@ -3,8 +3,7 @@
  *
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
-#ifndef FA2I_OPS_CALL_H
-#define FA2I_OPS_CALL_H
+#pragma once
 
 #include <float.h>
 #include "runtime/base/record.h"
@@ -39,7 +38,6 @@ static inline bool fa2i_merges_lse(const fa2_problem *problem)
 typedef struct fa2i_factors {
 #define FA2I_FACTOR(member, ...) float member;
 #include "runtime/base/factors.def"
-#undef FA2I_FACTOR
 } fa2i_factors;
 
 /* args: the argument struct of the operation, forward or backward. Factors that the problem does not have are not
@@ -90,5 +88,3 @@ fa2_status fa2i_workspace_memory(const void *workspace, size_t workspace_bytes, 
 
 /* Returns FA2_E_UNSUPPORTED if the blocks of some step cannot be divided into its clusters. */
 fa2_status fa2i_clusters_check(const fa2i_recipe *recipe, const unsigned *blocks);
-
-#endif

@@ -53,8 +53,7 @@
  *
  * Pure functions; thread-safe.
  */
-#ifndef FA2I_OPS_DROPOUT_H
-#define FA2I_OPS_DROPOUT_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
@@ -98,5 +97,3 @@ uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, in
 bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row, int32_t column);
 
 void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds);
-
-#endif

@@ -15,10 +15,9 @@
 static bool has_terms(const fa2_problem *problem)
 {
     const uint32_t asked = fa2i_operands_asked(problem);
-    for (int i = 0; asked >> i != 0; i++) {
+    for (int i = 0; asked >> i != 0; i++)
         if ((asked >> i & 1) != 0 && fa2i_operands[i].access == FA2I_ACCESS_TERM)
             return true;
-    }
     return false;
 }
 
@@ -26,9 +25,7 @@ static fa2_status check_scale(double scale)
 {
     if (scale >= SCALE_LEAST)
         return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID,
-                     "the scale of scores is %g; it must be at least %g if something is added to "
-                     "them",
+    return fa2i_fail(FA2_E_INVALID, "the scale of scores is %g; it must be at least %g if something is added to them",
                      scale, SCALE_LEAST);
 }
 

@@ -137,7 +137,6 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
 {
     operands m = {0}; /* zeroed memory shares no byte with anything */
     fa2_status st = FA2_OK;
-
     FA2_TRY(locate_tensors(problem, args, &m));
     FA2_TRY(check_apart_from_inputs(&m, &m.o));
     if (problem->append)

@@ -192,9 +192,8 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
             farthest = i;
     }
     return fa2i_fail(FA2_E_INVALID,
-                     "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes "
-                     "or beyond",
-                     m->name, dimension_names[farthest], (long long)strides[farthest], (int)m->extents[farthest]);
+                     "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes or beyond", m->name,
+                     dimension_names[farthest], (long long)strides[farthest], (int)m->extents[farthest]);
 }
 
 static fa2_status explain_pointer(const char *name, const void *data, size_t align)
@@ -226,7 +225,6 @@ fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const
     fa2i_memory *m = ret_memory;
     int64_t end = (int64_t)head_dim * elem_bytes;
     bool wrong = begin == 0 || begin % ROW_ALIGN_BYTES != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END;
-
     m->name = name;
     m->begin = (int64_t)begin;
     m->row_bytes = (int64_t)head_dim * elem_bytes;

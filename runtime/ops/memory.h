@@ -5,8 +5,7 @@
  * Addresses are below 2^60, which is checked, so that sums of a few of them fit 64 bits. Pure functions; thread-safe.
  * Errors: FA2_E_INVALID naming argument, member and limit.
  */
-#ifndef FA2I_OPS_MEMORY_H
-#define FA2I_OPS_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include "runtime/base/problem.h"
@@ -47,5 +46,3 @@ bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4
  * Q, K, V and O may be slices of one packed tensor. If strides are so irregular that finding out would take long, the
  * check passes, and the caller is responsible. */
 fa2_status fa2i_memory_check_apart(const fa2i_memory *output, const fa2i_memory *other);
-
-#endif

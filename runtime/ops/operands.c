@@ -63,7 +63,6 @@ const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT] = {
                             .at = AT_##ops_(member_),                                                                  \
                             .param = offsetof(fa2i_feature_params, id_)},
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
 };
 
 _Static_assert(FA2I_OPERAND_COUNT <= 32, "a bit for each");
@@ -90,7 +89,6 @@ uint32_t fa2i_operands_asked(const fa2_problem *problem)
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, ...)                                          \
     asked |= (uint32_t)(problem->field != 0 && (op & ops) != 0) << FA2I_OPERAND_##id;
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
     if (!fa2i_bias_has_gradient(problem->bias))
         asked &= ~(UINT32_C(1) << FA2I_OPERAND_dbias);
     if (problem->v_in_k)

@@ -53,7 +53,6 @@ fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try
 {
     size_t chosen = count, tried = 0;
     int compiled = 0, spills = 0;
-
     for (size_t i = 0; i < count && (chosen == count || spills > 0); i++) {
         fa2i_trial trial = {.usable = false};
         if (options[i].compile && compiled == FA2I_COMPILE_MOST)

@@ -5,8 +5,7 @@
  * Pure functions without CUDA or database. The caller supplies the way to use a kernel. The run time and `fa2-tune
  * explain` are the callers, so both decide alike.
  */
-#ifndef FA2I_CHOOSE_H
-#define FA2I_CHOOSE_H
+#pragma once
 
 #include "cache/cache.h"
 #include "runtime/lua/generator.h"
@@ -83,5 +82,3 @@ typedef struct fa2i_runner_up {
 /* Finds the first usable option after the chosen text. If no option has that text, it considers all options. */
 fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count, const fa2i_decision *decision,
                                  const char *chosen, fa2i_try_fn try_option, void *user, fa2i_runner_up *ret_runner_up);
-
-#endif

@@ -30,7 +30,6 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
 {
     const char *how = d->measured ? "measured" : "ranked by the cost model";
     char tuned[FA2I_PROBLEM_CHARS];
-
     fa2i_problem_format(&d->problem, tuned, sizeof(tuned));
     if (d->rule == FA2_RULE_EXACT)
         snprintf(out, out_bytes, "%s for this very problem, %s on this device",
@@ -103,7 +102,6 @@ void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan, co
     const fa2i_slot *slot = plan->ready.slot;
     const fa2i_decision *d = &plan->decision;
     fa2_explanation *e = ret_explanation;
-
     *e = (fa2_explanation){.rule = d->rule,
                            .measured = d->measured,
                            .tuned_problem = d->problem,

@@ -76,7 +76,6 @@ fa2_status fa2i_kernels_fail_compile(const fa2i_kernel *kernel)
                          log[0] == '\0' ? ", as its record says" : ": ");
 }
 
-/* Returns the entry of a target, or NULL. */
 static const fa2i_refused_code *find_refused(const fa2i_kernels *kernels, const char *target)
 {
     for (int i = 0; i < kernels->refused_count; i++)

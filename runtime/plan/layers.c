@@ -89,14 +89,11 @@ static fa2_status add_folder(const char *folder, fa2i_log_fn log, void *log_user
     fa2_status st = FA2_OK;
     const int count = scandir(folder, &entries, is_database, by_name);
     for (int i = 0; i < count; i++) {
-        fa2i_text text = {0};
         char *path = NULL;
-        fa2i_text_add(&text, "%s/%s", folder, entries[i]->d_name);
         if (st == FA2_OK)
-            st = fa2i_text_take(&text, &path);
+            st = fa2i_text_make(&path, "%s/%s", folder, entries[i]->d_name);
         if (st == FA2_OK)
             st = add_file(path, log, log_user, layers);
-        fa2i_text_done(&text);
         fa2i_free(path);
         free(entries[i]);
     }

@@ -11,8 +11,7 @@
  *
  * own may be NULL: there is no database of the user. Errors: FA2_E_MEMORY, and errors of own. Threads: see planner.h.
  */
-#ifndef FA2I_LAYERS_H
-#define FA2I_LAYERS_H
+#pragma once
 
 #include "cache/content/evidence.h"
 
@@ -46,5 +45,3 @@ fa2_status fa2i_layers_choices(fa2i_cache *own, const fa2i_layers *below, int ar
  * without the kernels that own refuted. */
 fa2_status fa2i_layers_add_evidence(fa2i_cache *own, const fa2i_layers *below, const fa2i_card *card, fa2_op op,
                                     int abi, fa2i_evidence *evidence);
-
-#endif

@@ -89,7 +89,6 @@ fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, c
     fa2_status st = FA2_OK;
     fa2i_stored_answer stored;
     fa2i_key key;
-
     *ret_found = false;
     if (!is_for_notes(planner))
         return FA2_OK;

@@ -22,17 +22,14 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
-#include "runtime/ops/steps.h"
 #include "runtime/plan/database.h"
 #include "runtime/plan/notes.h"
 #include "runtime/plan/planner_candidates.h"
 #include "runtime/plan/planner_kernels.h"
-#include "runtime/plan/share.h"
 
 fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device, const fa2_config *config)
 {
     fa2_status st = FA2_OK;
-
     *planner = (fa2i_planner){.device = device,
                               .arch = config->arch,
                               .log = config->log,
@@ -134,7 +131,6 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
 {
     fa2i_winners *winners = &of->winners;
     fa2i_attempt attempt = {0};
-
     fa2_status st = update_class(planner, of, &plan->problem);
     if (st != FA2_OK)
         return st;
@@ -356,9 +352,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
 
     FA2_TRY(fa2i_planner_rank(planner, of, asked, &options, &count));
     t.options = options;
-    t.outcomes = fa2i_alloc_array(count, sizeof *t.outcomes);
-    if (t.outcomes == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
+    FA2_TRY(FA2I_NEW(t.outcomes, count));
     FA2_TRY(choose(&t, count, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
@@ -470,7 +464,6 @@ static fa2_status find_stored(fa2i_planner *planner, fa2i_class *of, bool unmapp
     const fa2i_question questions[] = {{.asked = plan->problem, .exact = true, .unmapped = unmapped}, {.asked = asked}};
     const bool alone = unmapped || plan->unrounded;
     fa2i_class_answer found = {.slot = NULL};
-
     *ret_answer = NULL;
     if (is_calibrated(planner, of, plan->problem.op) || plan->decision.replaces)
         return FA2_OK;
@@ -490,7 +483,6 @@ done:
     return st;
 }
 
-/* Asks the model. */
 static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan,
                             const fa2i_class_answer **ret_answer)
 {
@@ -585,7 +577,6 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
     fa2i_class *of = NULL;
     const int64_t began_ns = fa2i_clock_ns();
-
     FA2_TRY(fa2i_planner_follow_file(planner));
     if (planner->cache != NULL)
         fa2i_cache_begin_call(planner->cache);

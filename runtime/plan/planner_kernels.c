@@ -187,7 +187,6 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
     bool compiled = false;
-
     FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &compiled));
     if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR) {
         (void)fa2i_kernels_fail_compile(&kernel);
@@ -243,7 +242,6 @@ static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant
     fa2_status st = FA2_OK;
     char *source = NULL;
     fa2i_slot *slot = NULL;
-
     FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
     FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
     if (fa2i_kernels_has_refused_code(slot) && must_switch(planner)) {
@@ -289,7 +287,6 @@ static fa2_status compile_text(fa2i_planner *planner, const fa2_problem *problem
 {
     fa2_status st = FA2_OK;
     fa2i_variant variant;
-
     *ret_attempt = (fa2i_attempt){0};
     FA2_TRY(fa2i_planner_generator(planner));
     FA2_TRY(find_variant(planner, problem, text, &variant, ret_attempt));
@@ -314,9 +311,8 @@ static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
     if (strcmp(variant->class_key, of->key) == 0)
         return FA2_OK;
     return fa2i_fail(FA2_E_NOT_FOUND,
-                     "%s is for problems with %s, and the database names it for %s; see fa2-tune "
-                     "check",
-                     variant->text, variant->class_key, of->key);
+                     "%s is for problems with %s, and the database names it for %s; see fa2-tune check", variant->text,
+                     variant->class_key, of->key);
 }
 
 /* Loads into the slot, which is empty. If the slot is not ready after FA2_OK, the kernel cannot be used, and the last
@@ -456,7 +452,6 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of, 
 {
     fa2_status st = FA2_OK;
     fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, key);
-
     *ret_attempt = (fa2i_attempt){0};
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");

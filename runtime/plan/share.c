@@ -27,13 +27,6 @@
 
 /* ---- the folder ---- */
 
-static fa2_status join(const char *a, const char *b, char **ret_path)
-{
-    fa2i_text path = {0};
-    fa2i_text_add(&path, "%s/%s", a, b);
-    return fa2i_text_take(&path, ret_path);
-}
-
 static void add_folder(fa2i_text *text, const char *file)
 {
     fa2i_text_add_bytes(text, file, (size_t)(strrchr(file, '/') - file));
@@ -101,14 +94,13 @@ fa2_status fa2i_share_find(char **ret_folder)
     fa2_status st = FA2_OK;
     char *own = NULL, *path = NULL;
     const char *given = fa2i_environment_given("FA2_SHARE");
-
     *ret_folder = NULL;
     if (given != NULL && given[0] == '\0')
         return FA2_OK;
     if (given == NULL)
         FA2_TRY(own_folder(&own));
     for (size_t i = 0; own != NULL && i < sizeof beside / sizeof *beside; i++) {
-        FA2_TRY(join(own, beside[i], &path));
+        FA2_TRY(fa2i_text_make(&path, "%s/%s", own, beside[i]));
         if (own[0] != '\0' && access(path, R_OK | X_OK) == 0)
             break;
         fa2i_free(path);
@@ -149,7 +141,7 @@ fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key)
     *ret_key = (fa2i_key){0};
     if (folder == NULL)
         return FA2_OK;
-    const fa2_status st = join(folder, FA2I_SHARE_TIMES, &path);
+    const fa2_status st = fa2i_text_make(&path, "%s/%s", folder, FA2I_SHARE_TIMES);
     if (st == FA2_OK && access(path, F_OK) == 0)
         fa2i_share_add_file(FA2I_SHARE_TIMES, path, ret_key);
     fa2i_free(path);
@@ -187,7 +179,7 @@ fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op,
     char *path = NULL;
     if (folder == NULL)
         return FA2_OK;
-    fa2_status st = join(folder, FA2I_SHARE_TIMES, &path);
+    fa2_status st = fa2i_text_make(&path, "%s/%s", folder, FA2I_SHARE_TIMES);
     if (st == FA2_OK)
         st = tell(read_times(folder, path, card, op, evidence), log, log_user);
     fa2i_free(path);

@@ -6,8 +6,7 @@
  * contains this code, or where it was installed. A file that cannot be used is logged and passed over; the only error
  * is FA2_E_MEMORY. Thread-safe, as long as no thread changes the environment.
  */
-#ifndef FA2I_SHARE_H
-#define FA2I_SHARE_H
+#pragma once
 
 #include "cache/content/evidence.h"
 
@@ -26,5 +25,3 @@ fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key);
 /* Adds the times of an operation on a card's SM. folder may be NULL: then nothing is added. log may be NULL. */
 fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op, fa2i_log_fn log, void *log_user,
                            fa2i_evidence *evidence);
-
-#endif

@@ -14,8 +14,7 @@
  * Not thread-safe: the planner's caller holds the lock. Ownership: classes stay at one address until
  * fa2i_planner_done.
  */
-#ifndef FA2I_PLAN_STATE_H
-#define FA2I_PLAN_STATE_H
+#pragma once
 
 #include "cache/content/notes.h"
 #include "runtime/cuda/compile.h"
@@ -147,5 +146,3 @@ void fa2i_planner_log(const fa2i_planner *planner, fa2_log_level level, const ch
 
 /* An fa2i_log_fn for the modules that the planner uses: user is the planner. Their lines count as errors. */
 void fa2i_planner_hear(void *user, const char *message);
-
-#endif

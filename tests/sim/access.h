@@ -2,8 +2,7 @@
  * One lane's access to memory with all its checks: inside, aligned, initialised, no race. Shared by ld, st, cp.async
  * and ldmatrix.
  */
-#ifndef SIM_ACCESS_H
-#define SIM_ACCESS_H
+#pragma once
 
 #include "machine.h"
 
@@ -59,5 +58,3 @@ uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes,
 
 /* Returns the space of a generic address, and replaces the address by the one in that space. */
 ptx_space sim_resolve(uint64_t *address);
-
-#endif

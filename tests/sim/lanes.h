@@ -4,8 +4,7 @@
  *
  * In an expression x, y and z are the sources of the lane.
  */
-#ifndef SIM_LANES_H
-#define SIM_LANES_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -156,5 +155,3 @@ static inline float sim_flush(float value)
         bits_ |= (uint32_t)(condition) << l;                                                                           \
         (ret_bits) = bits_;                                                                                            \
     } while (0)
-
-#endif

@@ -8,8 +8,7 @@
  * Errors: the first one stops the launch and is kept in it. After sim_stop, handlers return as usual. A block belongs
  * to one host thread. A launch is shared by all.
  */
-#ifndef SIM_MACHINE_H
-#define SIM_MACHINE_H
+#pragma once
 
 #include <cuda.h>
 #include <pthread.h>
@@ -306,5 +305,3 @@ static inline unsigned sim_thread(const sim_warp *w, int lane)
 
 /* Stores the addresses of memory argument `which`. Source `source` is its base. */
 void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source, uint64_t out[SIM_LANES]);
-
-#endif

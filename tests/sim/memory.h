@@ -9,8 +9,7 @@
  *
  * Do not allocate or release while a launch runs. Kernel accesses may come from many host threads.
  */
-#ifndef SIM_MEMORY_H
-#define SIM_MEMORY_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -88,5 +87,3 @@ bool sim_memory_note(sim_memory *memory, sim_allocation *allocation, size_t firs
 bool sim_memory_note_lanes(sim_memory *memory, sim_allocation *allocation, uint32_t lanes, const size_t first[],
                            size_t words, sim_way_of_access access, const sim_toucher *who, int *ret_lane,
                            sim_toucher *ret_other);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Immutable once made, so blocks on several host threads share it.
  */
-#ifndef SIM_PROGRAM_H
-#define SIM_PROGRAM_H
+#pragma once
 
 #include "ptx.h"
 
@@ -161,5 +160,3 @@ void sim_touches_pending(const sim_op *op, struct sim_warp *warp); /* of other i
 
 void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers, size_t register_count,
                   sim_program *program);
-
-#endif

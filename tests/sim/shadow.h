@@ -25,8 +25,7 @@
  *
  * Not thread-safe: a block belongs to one host thread.
  */
-#ifndef SIM_SHADOW_H
-#define SIM_SHADOW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -188,5 +187,3 @@ sim_conflict sim_shadow_write_lanes(sim_shadow *shadow, sim_access *access, cons
 sim_conflict sim_shadow_start_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
                                     sim_party *ret_other);
 void sim_shadow_land_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes);
-
-#endif

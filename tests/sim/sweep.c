@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "tests/sim/forward.h"
 #include "tests/sim/must.h"

@@ -6,7 +6,6 @@
  *   normal numbers. Deterministic gradients are the same bits at a second launch.
  */
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "tests/check.h"

@@ -7,7 +7,6 @@
  * FA2_SIM_CARD names the card. All candidates run with 64 columns, and every fifth one otherwise.
  */
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "tests/check.h"

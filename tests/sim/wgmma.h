@@ -2,8 +2,7 @@
  * Operands of wgmma in shared memory: matrix descriptors, and the elements that they name, by the PTX ISA's canonical
  * layouts. Also the record of a warp's products.
  */
-#ifndef SIM_WGMMA_H
-#define SIM_WGMMA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,5 +87,3 @@ static inline void sim_operand_at(const sim_operand *o, unsigned row, unsigned p
 /* Records that a warp's product reads 32 bytes of k of rows first ... first + rows - 1, multiples of 8. false: the
  * launch is stopped. */
 bool sim_operand_read(struct sim_warp *warp, const sim_operand *operand, unsigned first, unsigned rows);
-
-#endif

@@ -24,10 +24,9 @@ static bool is_of(const fa2i_rows *rows, size_t row, const fa2i_card *card)
 /* Returns us of a problem in the earlier benchmark; 0: it has none. */
 static double find_earlier(const fa2i_rows *rows, const fa2i_card *card, const char *shape)
 {
-    for (size_t i = 0; i < fa2i_rows_count(rows); i++) {
+    for (size_t i = 0; i < fa2i_rows_count(rows); i++)
         if (is_of(rows, i, card) && is_text(fa2i_rows_cell(rows, i, SHAPE), shape))
             return strtod(fa2i_rows_cell(rows, i, MEDIAN_US), NULL);
-    }
     return 0;
 }
 

@@ -2,8 +2,7 @@
  * Compares a benchmark with an earlier one: for each problem the time of the runtime's kernel now, and then. Not
  * thread-safe.
  */
-#ifndef FA2I_AGAINST_H
-#define FA2I_AGAINST_H
+#pragma once
 
 #include "tuner/bench/benchmark.h"
 #include "tuner/report/gather.h"
@@ -26,5 +25,3 @@ fa2_status fa2i_against_meets(const fa2i_against *against, const fa2i_card *card
  * two have no problem in common. */
 fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card, const fa2i_benchmark *list,
                               size_t count, FILE *out, size_t *ret_slower);
-
-#endif

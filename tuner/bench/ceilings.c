@@ -145,7 +145,6 @@ done:
     return st;
 }
 
-/* Says whether a status concerns one kernel alone. */
 static bool is_of_kernel(fa2_status status)
 {
     return status == FA2_E_UNSUPPORTED || status == FA2_E_NO_NVRTC || status == FA2_E_CUDA;

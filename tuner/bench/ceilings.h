@@ -6,8 +6,7 @@
  * at once. On a software device it is modelled: the time that one more iteration would add. Errors: a ceiling's failure
  * is in its record. A status means that the measurement cannot go on. Not thread-safe.
  */
-#ifndef FA2I_CEILINGS_H
-#define FA2I_CEILINGS_H
+#pragma once
 
 #include "tuner/bench/kernels.h"
 #include "tuner/bench/nvml.h"
@@ -44,5 +43,3 @@ fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker,
 /* Returns the best measured rate of products of a dtype that are summed in fp32, in TFLOPS; 0: none was measured. No
  * ceiling is of fp32. */
 double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dtype dtype);
-
-#endif

@@ -111,8 +111,7 @@ void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa
             FA2_VERSION_PATCH);
     fa2i_json_string(out, card->name);
     fprintf(out,
-            ",\"arch\":%d,\"sm_count\":%d,\"memory_bytes\":%zu,\"cuda\":%d,\"nvrtc\":%d,"
-            "\"modelled\":%s,\"driver\":",
+            ",\"arch\":%d,\"sm_count\":%d,\"memory_bytes\":%zu,\"cuda\":%d,\"nvrtc\":%d,\"modelled\":%s,\"driver\":",
             card->arch, card->sm_count, gpu->memory_bytes, gpu->driver, gpu->target.nvrtc,
             gpu->modelled ? "true" : "false");
     fa2i_json_string(out, nvml->driver[0] == '\0' ? NULL : nvml->driver);
@@ -141,9 +140,7 @@ void fa2i_field_print_problem(const fa2i_accuracy *problem, FILE *out)
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     fputs("{\"fa2_report\":\"problem\",\"problem\":", out);
     fa2i_json_string(out, shape);
-    fprintf(out,
-            ",\"variants\":%zu,\"best_us\":%.6g,\"rank_correlation\":%.4f,\"first_loss\":%.5f,"
-            "\"first\":",
+    fprintf(out, ",\"variants\":%zu,\"best_us\":%.6g,\"rank_correlation\":%.4f,\"first_loss\":%.5f,\"first\":",
             problem->variants, problem->best_us, problem->rank_correlation, problem->first_loss);
     fa2i_json_string(out, problem->first);
     if (problem->regret == FA2I_ACCURACY_UNKNOWN)

@@ -236,12 +236,8 @@ static void print_csv_head(FILE *out)
 static void print_csv_problem(const fa2i_benchmark *b, FILE *out)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        const int32_t value = fa2i_field_get(&b->problem, field);
-        const char *word = fa2i_field_word(field, value);
-        if (word != NULL)
-            fprintf(out, "%s,", word);
-        else
-            fprintf(out, "%d,", (int)value);
+        char value[FA2I_VALUE_CHARS];
+        fprintf(out, "%s,", fa2i_field_text(&b->problem, field, value));
     }
 }
 

@@ -164,9 +164,8 @@ static fa2_status print_table(const row *rows, size_t count, fa2i_scale axis, FI
 fa2_status fa2i_scaling_print(const fa2i_benchmark *list, size_t count, FILE *out)
 {
     fa2_status st = FA2_OK;
-    row *rows = fa2i_alloc_array(count + 1, sizeof *rows);
-    if (rows == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", count);
+    row *rows = NULL;
+    FA2_TRY(FA2I_NEW(rows, count + 1));
     for (int axis = 0; axis < FA2I_SCALES; axis++) {
         for (size_t i = 0; i < count; i++) {
             const size_t found = gather(list, count, i, (fa2i_scale)axis, rows);

@@ -12,10 +12,9 @@ enum { NVRTC_ARCHS_MAX = 64 };
 /* Adds an SM, once. Returns FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 static fa2_status add_arch(fa2i_options *options, int arch)
 {
-    for (size_t i = 0; i < options->arch_count; i++) {
+    for (size_t i = 0; i < options->arch_count; i++)
         if (options->archs[i] == arch)
             return FA2_OK;
-    }
     if (options->arch_count == FA2I_ARCHS_MAX)
         return fa2i_fail(FA2_E_INVALID, "--arch: more than %d architectures", FA2I_ARCHS_MAX);
     options->archs[options->arch_count++] = arch;
@@ -63,7 +62,6 @@ static fa2_status add_all(fa2i_generator *generator, fa2i_options *options)
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2i_card card;
     int count = 0, archs[NVRTC_ARCHS_MAX];
-
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     if (nvrtc->get_num_supported_archs(&count) != NVRTC_SUCCESS || count > NVRTC_ARCHS_MAX ||
         nvrtc->get_supported_archs(archs) != NVRTC_SUCCESS)
@@ -82,7 +80,6 @@ static fa2_status add_native(fa2i_options *options)
     const fa2i_cuda_table *cuda = NULL;
     fa2i_card card;
     int count = 0;
-
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_count(&count), "cuDeviceGetCount"));
     for (int i = 0; i < count || i == 0; i++) { /* without a device, device 0 gives the error */

@@ -108,9 +108,7 @@ static fa2_status run(session *s)
 {
     fa2_status st = FA2_OK;
     const size_t count = s->options.shapes.count;
-    s->results = fa2i_alloc_array(count, sizeof *s->results);
-    if (s->results == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", count);
+    FA2_TRY(FA2I_NEW(s->results, count));
     fa2i_bench_print_begin(&s->all, s->format, stdout);
     for (size_t i = 0; i < count && *s->all.stop == 0; i++) {
         fa2i_benchmark *b = &s->results[i];

@@ -3,7 +3,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 #include "tuner/search/build.h"
 #include "tuner/commands/commands.h"
@@ -184,10 +183,9 @@ static fa2_status print_tables(const session *s)
     fa2_status st = print_summary(s);
     for (size_t i = 0; i < s->count; i++)
         winners += s->results[i].winner_count;
-    for (size_t i = 0; st == FA2_OK && winners <= WINNERS_SHOWN && i < s->count; i++) {
+    for (size_t i = 0; st == FA2_OK && winners <= WINNERS_SHOWN && i < s->count; i++)
         if (s->results[i].winner_count > 0)
             st = print_winners(&s->results[i]);
-    }
     if (winners > WINNERS_SHOWN)
         fa2i_shown_print(stdout, "\n%zu winners: fa2-tune list --db %s\n", winners, fa2i_cache_path(s->cache));
     return st;
@@ -240,9 +238,7 @@ static int exit_status(const session *s)
         without += s->results[i].without;
     }
     if (*s->stop != 0) {
-        fprintf(stderr,
-                "fa2-tune: interrupted; what was compiled is in %s, and the same command "
-                "goes on from there\n",
+        fprintf(stderr, "fa2-tune: interrupted; what was compiled is in %s, and the same command goes on from there\n",
                 fa2i_cache_path(s->cache));
         return FA2I_EXIT_INTERRUPTED;
     }

@@ -13,7 +13,6 @@
 #include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/report/progress.h"
-#include "tuner/report/table.h"
 #include "tuner/search/recompile.h"
 
 /* Opens an existing database for writing. stop: to mend it, until *stop becomes nonzero; NULL: not to mend it. */

@@ -77,7 +77,6 @@ done:
 
 /* ---- environment, shipped times ---- */
 
-/* Prints a variable of this name, if it is set. */
 static void print_variable(const char *name)
 {
     const char *value = fa2i_environment_given(name);

@@ -39,8 +39,7 @@ static void print_counts(const fa2i_import_counts *counts, const char *path)
                counts->code_left, fa2i_plural(counts->code_left));
     if (counts->unknown > 0)
         fa2i_shown_print(stdout,
-                         "passed over: %zu row%s about %zu kernel%s that this fa2 does not know; the first: "
-                         "%s\n",
+                         "passed over: %zu row%s about %zu kernel%s that this fa2 does not know; the first: %s\n",
                          counts->passed_over, fa2i_plural(counts->passed_over), counts->unknown,
                          fa2i_plural(counts->unknown), counts->first_unknown);
 }

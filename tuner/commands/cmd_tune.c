@@ -145,7 +145,6 @@ static void close_tune(command *c)
     fa2i_options_done(&c->options);
 }
 
-/* Runs the program and takes its problems. */
 static fa2_status run_program(command *c, bool *ret_program_failed)
 {
     fa2i_options *options = &c->options;
@@ -224,8 +223,7 @@ static void print_unreached(command *c, size_t open, size_t done)
     }
     fprintf(stderr,
             "fa2-tune: %s; still to compile: %zu variant%s, to verify: %zu of those that are "
-            "compiled, to measure: %zu problem%s; what was done is in %s, and the same command "
-            "goes on from there\n",
+            "compiled, to measure: %zu problem%s; what was done is in %s, and the same command goes on from there\n",
             why, uncompiled, fa2i_plural(uncompiled), unverified, open, fa2i_plural(open),
             fa2i_cache_path(c->tune.cache));
 }
@@ -294,7 +292,6 @@ int fa2i_cmd_tune(int argc, char **argv)
     int status = FA2I_EXIT_FAILED;
     bool program_failed = false;
     command c = {.budget.stop = fa2i_interrupt_watch()};
-
     FA2_TRY(parse(&c, argc, argv));
     if (c.options.device == FA2I_DEVICE_ALL) {
         FA2_TRY(tune_all_devices(&c, argc, argv, &program_failed, &status));

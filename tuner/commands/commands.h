@@ -3,8 +3,7 @@
  * done; 1 something failed while working; 2 the caller's input is wrong; 3 no usable device. Results go to stdout,
  * everything else to stderr.
  */
-#ifndef FA2I_COMMANDS_H
-#define FA2I_COMMANDS_H
+#pragma once
 
 #include "runtime/base/status.h"
 #include "cache/content/filter.h"
@@ -129,5 +128,3 @@ int fa2i_cmd_check(int argc, char **argv);
 int fa2i_cmd_gc(int argc, char **argv);
 int fa2i_cmd_forget(int argc, char **argv);
 int fa2i_cmd_worker(int argc, char **argv); /* not for people: the process that uses the GPU */
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Shared by the commands that use the database.
  */
-#ifndef FA2I_DATABASE_H
-#define FA2I_DATABASE_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -38,5 +37,3 @@ fa2_status fa2i_database_check_device(fa2i_cache *const *caches, size_t count, c
 
 /* If nothing passed a filter that names a device, prints on stderr which devices the database has. */
 fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter);
-
-#endif

@@ -27,9 +27,8 @@ static fa2_status look_in(const char *folders, const char *below, const char *na
 {
     while (folders != NULL && *folders != '\0' && *ret_tool == NULL) {
         const size_t bytes = strcspn(folders, ":");
-        fa2i_text path = {0};
-        fa2i_text_add(&path, "%.*s%s/%s", (int)bytes, bytes == 0 ? "." : folders, below, name);
-        const fa2_status st = fa2i_text_take(&path, ret_tool);
+        const fa2_status st =
+            fa2i_text_make(ret_tool, "%.*s%s/%s", (int)bytes, bytes == 0 ? "." : folders, below, name);
         if (st != FA2_OK)
             return st;
         if (access(*ret_tool, X_OK) != 0) {

@@ -12,7 +12,6 @@
 #include <string.h>
 #include "runtime/base/nearest.h"
 #include "runtime/base/problem.h"
-#include "runtime/base/text.h"
 #include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/filter_options.h"

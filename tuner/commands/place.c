@@ -94,10 +94,8 @@ static fa2_status check_kind(const char *path, const fa2i_place_kind *kind)
     const char *why = NULL;
     FILE *file = fa2i_file_open(path, &why);
     if (file == NULL)
-        return fa2i_fail(FA2_E_IO,
-                         "%s: cannot be read (%s), and only what is %s is replaced; name "
-                         "another file",
-                         path, why, kind->name);
+        return fa2i_fail(FA2_E_IO, "%s: cannot be read (%s), and only what is %s is replaced; name another file", path,
+                         why, kind->name);
     const size_t bytes = fread(start, 1, sizeof start, file);
     const bool begins = bytes >= length && memcmp(start, kind->start, length) == 0;
     const bool same = begins && is_marked_so(file, kind);
@@ -138,10 +136,9 @@ static fa2_status check_no_side_file(const char *path)
         const bool there = stat(database, &info) == 0 && S_ISREG(info.st_mode);
         fa2_status st = FA2_OK;
         if (there)
-            st = fa2i_fail(FA2_E_INVALID,
-                           "%s: is the name of a file that belongs to the database %s; name another "
-                           "file",
-                           path, database);
+            st =
+                fa2i_fail(FA2_E_INVALID, "%s: is the name of a file that belongs to the database %s; name another file",
+                          path, database);
         fa2i_free(database);
         return st;
     }
@@ -278,7 +275,6 @@ static fa2_status write_file(const fa2i_destination *p, fa2i_place_fill_fn write
     char *temporary = NULL;
     bool created = false;
     fa2i_text name = {0};
-
     fa2i_text_add(&name, "%s.%ld.tmp", p->path, (long)getpid());
     FA2_TRY(fa2i_text_take(&name, &temporary));
     FILE *out = fopen(temporary, "wx"); /* x: an existing file is not ours */

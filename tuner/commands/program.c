@@ -48,12 +48,10 @@ typedef struct capture_file {
 static fa2_status make_file(capture_file *file)
 {
     const char *given = fa2i_environment("FA2_CAPTURE"), *folder = fa2i_environment("TMPDIR");
-    fa2i_text path = {0};
     file->own = given == NULL;
     if (!file->own)
         return find_whole_path(given, &file->path);
-    fa2i_text_add(&path, "%s/fa2-capture-XXXXXX", folder != NULL ? folder : "/tmp");
-    const fa2_status st = fa2i_text_take(&path, &file->path);
+    const fa2_status st = fa2i_text_make(&file->path, "%s/fa2-capture-XXXXXX", folder != NULL ? folder : "/tmp");
     if (st != FA2_OK)
         return st;
     const int descriptor = mkstemp(file->path);
@@ -71,11 +69,10 @@ static void file_done(capture_file *file)
 {
     static const char *const endings[] = {"", ".new", ".counters", ".counters.new"};
     for (size_t i = 0; file->own && file->path != NULL && i < sizeof endings / sizeof *endings; i++) {
-        fa2i_text path = {0};
-        fa2i_text_add(&path, "%s%s", file->path, endings[i]);
-        if (!path.failed)
-            unlink(path.data);
-        fa2i_text_done(&path);
+        char *path = NULL;
+        if (fa2i_text_make(&path, "%s%s", file->path, endings[i]) == FA2_OK)
+            unlink(path);
+        fa2i_free(path);
     }
     fa2i_free(file->path);
 }

@@ -12,10 +12,9 @@ enum { TEXT_BYTES_MAX = 256, NAMES_CHARS = 320 };
 
 static int find_key(fa2i_span name)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (fa2i_span_is(name, fa2i_fields[field].key))
             return field;
-    }
     return -1;
 }
 

@@ -3,8 +3,7 @@
  * Masks and caps are those that fa2.h defines. All references and all host tests use these functions. Pure;
  * thread-safe.
  */
-#ifndef FA2I_ATTENTION_H
-#define FA2I_ATTENTION_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -175,5 +174,3 @@ static inline bool fa2i_key_is_seen(const fa2_problem *problem, int32_t query, i
     const fa2i_keys keys = fa2i_keys_seen(problem, query);
     return key >= keys.first && key < keys.end;
 }
-
-#endif

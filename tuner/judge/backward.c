@@ -20,7 +20,6 @@ static const fa2i_operand operands[OPERANDS] = {
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
 };
 
 /* ---- cases ---- */

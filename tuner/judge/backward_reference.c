@@ -282,22 +282,21 @@ static size_t longest(const fa2_problem *p)
 
 static fa2_status part_init(fa2i_backward_part *p)
 {
+    fa2_status st = FA2_OK;
     const fa2_problem *problem = &p->work->c->problem;
     const size_t head_dim = (size_t)problem->head_dim, queries = (size_t)problem->seq_q;
     for (int i = 0; i < 2; i++) {
-        p->row[i] = fa2i_alloc_array(head_dim, sizeof(float));
-        p->head[i] = fa2i_alloc_array(longest(problem) * head_dim, sizeof(float));
+        FA2_TRY(FA2I_NEW(p->row[i], head_dim));
+        FA2_TRY(FA2I_NEW(p->head[i], longest(problem) * head_dim));
     }
-    p->lse = fa2i_alloc_array(queries, sizeof(double));
-    p->delta = fa2i_alloc_array(queries, sizeof(double));
-    p->spare = fa2i_alloc_array(head_dim, sizeof(float));
-    p->sums = fa2i_alloc_array(4 * head_dim, sizeof(double));
-    p->squares = fa2i_alloc_array(2 * head_dim, sizeof(double));
-    p->scores = fa2i_alloc_array(2 * longest(problem), sizeof(double));
-    if (p->row[0] == NULL || p->row[1] == NULL || p->head[0] == NULL || p->head[1] == NULL || p->lse == NULL ||
-        p->delta == NULL || p->spare == NULL || p->sums == NULL || p->squares == NULL || p->scores == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu rows", longest(problem));
-    return FA2_OK;
+    FA2_TRY(FA2I_NEW(p->lse, queries));
+    FA2_TRY(FA2I_NEW(p->delta, queries));
+    FA2_TRY(FA2I_NEW(p->spare, head_dim));
+    FA2_TRY(FA2I_NEW(p->sums, 4 * head_dim));
+    FA2_TRY(FA2I_NEW(p->squares, 2 * head_dim));
+    FA2_TRY(FA2I_NEW(p->scores, 2 * longest(problem)));
+done:
+    return st;
 }
 
 static void part_done(fa2i_backward_part *p)
@@ -329,21 +328,12 @@ static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, siz
                              : (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
 }
 
-static fa2_status reserve_output(fa2i_wanted *o)
-{
-    o->values = fa2i_alloc_array(o->row_count * (size_t)o->width, sizeof *o->values);
-    o->exact = fa2i_alloc_array(o->row_count, sizeof *o->exact);
-    if (o->values == NULL || o->exact == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", o->row_count);
-    return FA2_OK;
-}
-
 static fa2_status reserve_outputs(const fa2i_backward_work *w)
 {
     fa2_status st = FA2_OK;
     for (int i = 0; st == FA2_OK && i < FA2I_GRADIENTS; i++)
-        st = reserve_output(&w->outputs[i]);
-    return st == FA2_OK && w->dbias != NULL ? reserve_output(w->dbias) : st;
+        st = fa2i_wanted_reserve(&w->outputs[i]);
+    return st == FA2_OK && w->dbias != NULL ? fa2i_wanted_reserve(w->dbias) : st;
 }
 
 fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads, fa2i_wanted *outputs)

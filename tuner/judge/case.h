@@ -18,8 +18,7 @@
  *
  * Plain data, sent over the pipe as it is. Pure functions; thread-safe.
  */
-#ifndef FA2I_CASE_H
-#define FA2I_CASE_H
+#pragma once
 
 #include <stdbool.h>
 #include "runtime/base/record.h"
@@ -164,5 +163,3 @@ float fa2i_random_normal(uint64_t *state);
 
 /* Reproducible random numbers: returns the next one of a state, which may start with any seed (splitmix64). */
 uint64_t fa2i_random(uint64_t *state);
-
-#endif

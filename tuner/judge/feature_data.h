@@ -2,8 +2,7 @@
  * The features of a case, for any operation: arguments of a call, and what references read. judge.h declares the test
  * data of their operands.
  */
-#ifndef FA2I_FEATURE_DATA_H
-#define FA2I_FEATURE_DATA_H
+#pragma once
 
 #include "tuner/judge/attention.h"
 #include "tuner/judge/features.h"
@@ -25,5 +24,3 @@ fa2_dropout_origin fa2i_case_origin(const fa2i_case *c);
 /* The operands of features, and the sequence integers among them, for a reference. They borrow from the inputs. */
 fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_inputs *inputs);
 fa2i_said fa2i_case_said(const fa2i_case *c, const fa2i_inputs *inputs);
-
-#endif

@@ -2,8 +2,7 @@
  * The effect of features on scores and on P, in fp64, as fa2.h defines them. All references use these functions. Pure;
  * thread-safe.
  */
-#ifndef FA2I_JUDGE_FEATURES_H
-#define FA2I_JUDGE_FEATURES_H
+#pragma once
 
 #include "runtime/ops/call.h"
 #include "runtime/ops/operands.h"
@@ -54,5 +53,3 @@ double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features
 /* Returns the factor of an element of P: 0 if it is dropped, else the factor of kept elements. */
 double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int32_t batch, int32_t head, int32_t query,
                  int32_t key);
-
-#endif

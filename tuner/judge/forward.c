@@ -33,7 +33,6 @@ static const fa2i_operand operands[OPERANDS] = {
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
 };
 
 /* ---- cases ---- */
@@ -327,10 +326,8 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     fa2_status st = FA2_OK;
     const size_t count = outputs[0].row_count;
     fa2i_reference reference = {0};
-    fa2i_row *rows = fa2i_alloc_array(count, sizeof *rows);
-
-    if (rows == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu rows", count));
+    fa2i_row *rows = NULL;
+    FA2_TRY(FA2I_NEW(rows, count));
     for (size_t i = 0; i < count; i++) {
         const fa2i_place *place = &outputs[0].places[i];
         rows[i] = (fa2i_row){.batch = place->batch, .head = place->head, .row = place->row};

@@ -6,8 +6,7 @@
  *
  * Pure functions; thread-safe.
  */
-#ifndef FA2I_JUDGE_MERGE_H
-#define FA2I_JUDGE_MERGE_H
+#pragma once
 
 #include "tuner/judge/judge.h"
 
@@ -23,5 +22,3 @@ void fa2i_merge_forward(const fa2i_case *c, const fa2i_inputs *inputs, int o, in
 
 /* Adds the old values to the expected values of a gradient. Rows that no launch writes keep them. */
 void fa2i_merge_gradient(const fa2i_case *c, const fa2i_inputs *inputs, fa2i_wanted *gradient);
-
-#endif

@@ -279,26 +279,23 @@ static void *run_part(void *argument)
 
 static fa2_status part_init(part *p)
 {
+    fa2_status st = FA2_OK;
     const size_t head_dim = (size_t)p->request->problem.head_dim;
     const size_t columns = (size_t)fa2i_head_dim_v(&p->request->problem);
     const size_t keys = (size_t)p->request->problem.seq_k;
-    p->q = fa2i_alloc_array(head_dim, sizeof(float));
-    p->k = fa2i_alloc_array(keys * head_dim, sizeof(float));
-    p->v = fa2i_alloc_array(keys * columns, sizeof(float));
-    p->scores = fa2i_alloc_array(keys, sizeof(double));
-    p->terms = fa2i_alloc_array(keys, sizeof(double));
-    p->kept = fa2i_alloc_array(keys, sizeof(double));
-    p->plain = fa2i_alloc_array(keys + columns, sizeof(float));
+    FA2_TRY(FA2I_NEW(p->q, head_dim));
+    FA2_TRY(FA2I_NEW(p->k, keys * head_dim));
+    FA2_TRY(FA2I_NEW(p->v, keys * columns));
+    FA2_TRY(FA2I_NEW(p->scores, keys));
+    FA2_TRY(FA2I_NEW(p->terms, keys));
+    FA2_TRY(FA2I_NEW(p->kept, keys));
+    FA2_TRY(FA2I_NEW(p->plain, keys + columns));
     if (p->request->problem.scores == FA2_SCORES_INT8) {
-        p->int8.squares = fa2i_alloc_array(keys, sizeof(double));
-        p->o_variances = fa2i_alloc_array(columns, sizeof(double));
-        if (p->int8.squares == NULL || p->o_variances == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
+        FA2_TRY(FA2I_NEW(p->int8.squares, keys));
+        FA2_TRY(FA2I_NEW(p->o_variances, columns));
     }
-    if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL || p->kept == NULL ||
-        p->plain == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
-    return FA2_OK;
+done:
+    return st;
 }
 
 static void part_done(part *p)
@@ -337,17 +334,13 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_re
     size_t count = fa2i_count_parts(request->threads, request->row_count, part_bytes(problem));
     const double scale = fa2i_softmax_scale(problem, request->factors.softmax_scale);
 
-    reference.o = fa2i_alloc_array(request->row_count * (size_t)reference.head_dim_v, sizeof(double));
-    reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
-    reference.empty = fa2i_alloc_array(request->row_count, sizeof *reference.empty);
-    reference.sizes = fa2i_alloc_array(request->row_count, sizeof(double));
-    reference.allowed_lse = fa2i_alloc_array(request->row_count, sizeof(double));
-    const bool rounded = problem->scores == FA2_SCORES_INT8 || problem->partial != FA2_PARTIAL_NONE || problem->carry;
-    if (rounded)
-        reference.allowed_o = fa2i_alloc_array(request->row_count, sizeof(double));
-    if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL || reference.sizes == NULL ||
-        reference.allowed_lse == NULL || (rounded && reference.allowed_o == NULL))
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", request->row_count));
+    FA2_TRY(FA2I_NEW(reference.o, request->row_count * (size_t)reference.head_dim_v));
+    FA2_TRY(FA2I_NEW(reference.lse, request->row_count));
+    FA2_TRY(FA2I_NEW(reference.empty, request->row_count));
+    FA2_TRY(FA2I_NEW(reference.sizes, request->row_count));
+    FA2_TRY(FA2I_NEW(reference.allowed_lse, request->row_count));
+    if (problem->scores == FA2_SCORES_INT8 || problem->partial != FA2_PARTIAL_NONE || problem->carry)
+        FA2_TRY(FA2I_NEW(reference.allowed_o, request->row_count));
     for (size_t i = 0; i < count; i++) {
         parts[i] = (part){.request = request,
                           .reference = &reference,
@@ -389,35 +382,4 @@ fa2i_bound fa2i_lse_bound(fa2_dtype dtype, const fa2i_factors *factors)
 {
     return (fa2i_bound){.absolute = lse_share(dtype) * 2e-4 + fa2i_score_error(factors),
                         .relative = lse_share(dtype) * LSE_RELATIVE};
-}
-
-static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value, double expected,
-                       double error)
-{
-    if (error <= comparison->error)
-        return;
-    *comparison = (fa2i_comparison){
-        .error = error, .worst_row = row, .worst_is_lse = is_lse, .worst_value = value, .worst_expected = expected};
-}
-
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
-                            fa2i_comparison *ret_comparison)
-{
-    fa2i_comparison comparison = {0};
-    const size_t columns = (size_t)reference->head_dim_v;
-    for (size_t i = 0; i < reference->row_count; i++) {
-        const fa2i_bound bound = fa2i_bound_of_row(fa2i_reference_bound(reference), reference->allowed_o, i);
-        const fa2i_bound lse_bound =
-            fa2i_bound_of_row(fa2i_lse_bound(dtype, &reference->factors), reference->allowed_lse, i);
-        for (size_t d = 0; d < columns; d++) {
-            double value = fa2i_get_number(dtype, o, i * columns + d);
-            double expected = reference->o[i * columns + d];
-            note_error(&comparison, i, false, value, expected,
-                       fa2i_error_of(value, expected, bound, reference->empty[i]));
-        }
-        if (lse != NULL)
-            note_error(&comparison, i, true, lse[i], reference->lse[i],
-                       fa2i_error_of(lse[i], reference->lse[i], lse_bound, isinf(reference->lse[i]) != 0));
-    }
-    *ret_comparison = comparison;
 }

@@ -26,8 +26,7 @@
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
-#ifndef FA2I_REFERENCE_H
-#define FA2I_REFERENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include "tuner/judge/attention.h"
@@ -81,17 +80,3 @@ fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
  * scores. With fp32 elements both are 1/16 of that. Capped scores also have tanh.approx's
  * error (fa2i_score_error). */
 fa2i_bound fa2i_lse_bound(fa2_dtype dtype, const fa2i_factors *factors);
-
-typedef struct fa2i_comparison {
-    double error;     /* largest error over its bound, in O and LSE: <= 1 is right */
-    size_t worst_row; /* index into the rows */
-    bool worst_is_lse;
-    double worst_value, worst_expected;
-} fa2i_comparison;
-
-/* Compares O ([row_count, head_dim_v] elements, rows in the order of the request) and LSE ([row_count]; NULL: not
- * computed) with the reference. */
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
-                            fa2i_comparison *ret_comparison);
-
-#endif

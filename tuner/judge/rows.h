@@ -3,8 +3,7 @@
  *
  * Thread-safe: no state.
  */
-#ifndef FA2I_ROWS_H
-#define FA2I_ROWS_H
+#pragma once
 
 #include <stddef.h>
 #include "fa2.h"
@@ -44,5 +43,3 @@ size_t fa2i_count_parts(int threads, size_t row_count, size_t part_bytes);
 /* Calls run(part) for each part, each in a thread of its own. Parts for which no thread can be created run in this
  * one. */
 void fa2i_run_parts(void *(*run)(void *), void *parts, size_t part_bytes, size_t count);
-
-#endif

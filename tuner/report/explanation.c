@@ -165,9 +165,7 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
     const fa2i_variant *v = &f->variant;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     fa2i_shown_print(out, "kernel    %s\n", v->text);
-    fprintf(out,
-            "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared "
-            "memory",
+    fprintf(out, "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared memory",
             step->threads, v->recipe.rows, v->recipe.keys, step->smem_bytes);
     if (f->compiled && f->registers > 0)
         fprintf(out, ", %d registers, %d bytes spilled", f->registers, f->spill_bytes);

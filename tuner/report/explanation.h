@@ -3,8 +3,7 @@
  * for the others, and what the generator rejected. As text, and as JSON for programs. Times are microseconds, sizes
  * bytes. Not thread-safe.
  */
-#ifndef FA2I_EXPLANATION_H
-#define FA2I_EXPLANATION_H
+#pragma once
 
 #include <stdio.h>
 #include "tuner/report/predict.h"
@@ -40,5 +39,3 @@ fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out);
 
 /* Prints one JSON object without a line end (explanation_json.c). */
 void fa2i_explained_print_json(const fa2i_explained *e, FILE *out);
-
-#endif

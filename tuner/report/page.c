@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 #include "runtime/lua/generator_call.h"
 #include "runtime/lua/lua_values.h"

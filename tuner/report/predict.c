@@ -91,9 +91,8 @@ static fa2_status say_unknown(fa2i_predictor *f, fa2_op op)
         unknown += st == FA2_E_NOT_FOUND;
     }
     snprintf(text, sizeof text,
-             "%zu of the %zu kernels that come with fa2 are unknown to this version, and count for "
-             "nothing",
-             unknown, shipped->kernel_count);
+             "%zu of the %zu kernels that come with fa2 are unknown to this version, and count for nothing", unknown,
+             shipped->kernel_count);
     if (unknown > 0)
         say(NULL, text);
     f->told_unknown[op] = true;
@@ -178,7 +177,6 @@ fa2_status fa2i_predict(fa2i_predictor *f, const fa2_problem *problem, fa2i_pred
     fa2_status st = FA2_OK;
     fa2i_predicted out = {0};
     fa2i_plan plan;
-
     FA2_TRY(decide(&f->planner, problem, &plan, &out));
     out.asked = fa2i_planner_asked(&f->planner, &plan);
     FA2_TRY(list_options(f, &plan, &out));

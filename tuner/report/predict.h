@@ -7,8 +7,7 @@
  *
  * Times are in us. If a call would fail, that is no error. Errors of the generator are. Not thread-safe.
  */
-#ifndef FA2I_PREDICT_H
-#define FA2I_PREDICT_H
+#pragma once
 
 #include "runtime/plan/planner.h"
 
@@ -73,5 +72,3 @@ void fa2i_predicted_done(fa2i_predicted *predicted); /* accepts zeroed objects *
 
 /* Finds the fate of every option, which takes a millisecond each. */
 fa2_status fa2i_predict_fates(fa2i_predictor *predictor, fa2i_predicted *predicted);
-
-#endif

@@ -5,8 +5,7 @@
  * on lines of their own below each row; numbers then follow their titles. Appending keeps errors: fa2i_table_print
  * reports once if memory ran out. Not thread-safe.
  */
-#ifndef FA2I_TABLE_H
-#define FA2I_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -39,5 +38,3 @@ fa2_status fa2i_table_print(const fa2i_table *table, FILE *out);
 
 size_t fa2i_table_rows(const fa2i_table *table); /* without the titles */
 void fa2i_table_done(fa2i_table *table);         /* accepts zeroed objects */
-
-#endif

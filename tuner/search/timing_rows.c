@@ -78,11 +78,9 @@ typedef struct batch {
 
 static fa2_status alloc_batch(const fa2i_timing *t, batch *b)
 {
-    const size_t most = t->count + t->left_count + t->unusable_count;
-    *b = (batch){.results = fa2i_alloc_array(most, sizeof *b->results),
-                 .records = fa2i_alloc_array(t->left_count + 1, sizeof *b->records)};
-    return b->results != NULL && b->records != NULL ? FA2_OK
-                                                    : fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", most);
+    *b = (batch){.count = 0};
+    const fa2_status st = FA2I_NEW(b->results, t->count + t->left_count + t->unusable_count);
+    return st != FA2_OK ? st : FA2I_NEW(b->records, t->left_count + 1);
 }
 
 static void batch_done(batch *b)

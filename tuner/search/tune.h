@@ -12,8 +12,7 @@
  * message). A status means that the run cannot go on. A failure that may be the machine's fault (no memory, a signal, a
  * driver that is too old) is never stored against a kernel. Not thread-safe.
  */
-#ifndef FA2I_TUNE_H
-#define FA2I_TUNE_H
+#pragma once
 
 #include "runtime/lua/generator.h"
 #include "tuner/input/shapes.h"
@@ -174,5 +173,3 @@ void fa2i_tune_print_planned(fa2i_tune *tune); /* settled problems, and problems
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem);
 void fa2i_tune_print_summary(const fa2i_tune *tune);
 void fa2i_tune_print_json(const fa2i_tune *tune);
-
-#endif

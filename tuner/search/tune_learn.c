@@ -44,11 +44,10 @@ fa2_status fa2i_tune_judge(const fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
     const size_t count = problem->count;
-    const char **texts = fa2i_alloc_array(count, sizeof *texts);
-    fa2i_judgement *judgements = fa2i_alloc_array(count, sizeof *judgements);
-
-    if (texts == NULL || judgements == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
+    const char **texts = NULL;
+    fa2i_judgement *judgements = NULL;
+    FA2_TRY(FA2I_NEW(texts, count));
+    FA2_TRY(FA2I_NEW(judgements, count));
     for (size_t i = 0; i < count; i++)
         texts[i] = tune->found.kernels[problem->candidates[i]].kernel.variant.text;
     FA2_TRY(fa2i_generator_judge(tune->generator, &problem->problem, &tune->gpu->card, texts, count, judgements));

@@ -17,12 +17,9 @@ static fa2_status find_candidates(fa2i_findings *found, fa2i_tune_problem *probl
 {
     fa2_status st = FA2_OK;
     const size_t count = list->count;
-
     FA2_TRY(fa2i_candidates_check(list));
-    problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
-    problem->predictions = fa2i_alloc_array(count, sizeof *problem->predictions);
-    if (problem->candidates == NULL || problem->predictions == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
+    FA2_TRY(FA2I_NEW(problem->candidates, count));
+    FA2_TRY(FA2I_NEW(problem->predictions, count));
     problem->count = count;
     problem->model_us = list->variants[0].cost_us;
     for (size_t i = 0; i < count; i++)
@@ -40,7 +37,6 @@ static fa2_status find_proven_winner(const fa2i_tune *tune, fa2i_tune_problem *p
     fa2i_verification verification = {0};
     const fa2i_key *key = &problem->winner.kernel;
     const int abi = fa2i_op_abi(&problem->problem);
-
     *ret_proven = false;
     if (fa2i_findings_refutation(&tune->found, key) != NULL)
         return FA2_OK;
@@ -273,9 +269,7 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
 {
     const size_t count = tune->request->shapes->count;
     fa2_status st = FA2_OK;
-    tune->found.problems = fa2i_alloc_array(count, sizeof *tune->found.problems);
-    if (tune->found.problems == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", count);
+    FA2_TRY(FA2I_NEW(tune->found.problems, count));
     tune->found.problem_count = count;
     if (!tune->gpu->compiles)
         FA2_TRY(borrow_compiler(tune));

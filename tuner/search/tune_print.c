@@ -255,9 +255,7 @@ static void print_dropped(const fa2i_findings *found)
 
 void fa2i_tune_print_summary(const fa2i_tune *tune)
 {
-    fprintf(stderr,
-            "problems: %zu %s, %zu tuned already, %zu not reached, %zu not served "
-            "by this device, %zu failed\n",
+    fprintf(stderr, "problems: %zu %s, %zu tuned already, %zu not reached, %zu not served by this device, %zu failed\n",
             fa2i_findings_count(&tune->found, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
             fa2i_findings_count(&tune->found, FA2I_PROBLEM_SETTLED) - fa2i_findings_count_lost(&tune->found),
             fa2i_findings_count(&tune->found, FA2I_PROBLEM_OPEN) + fa2i_findings_count_lost(&tune->found),
@@ -304,8 +302,7 @@ void fa2i_tune_print_json(const fa2i_tune *tune)
            tune->gpu->card.sm_count, tune->gpu->driver, tune->target.nvrtc);
     fa2i_json_string(stdout, fa2i_cache_path(tune->cache));
     printf(",\"seed\":%d,\"compiled\":%zu,\"reused\":%zu,\"verified\":%zu,\"timed\":%zu,"
-           "\"failed_while_timed\":%zu,\"left_out\":%zu,\"not_compiled\":%zu,\"decided_early\":%zu,"
-           "\"outcomes\":{",
+           "\"failed_while_timed\":%zu,\"left_out\":%zu,\"not_compiled\":%zu,\"decided_early\":%zu,\"outcomes\":{",
            FA2I_TUNE_SEED, tune->found.compiled, tune->found.reused, tune->found.verified, tune->found.timed,
            tune->found.failed, tune->found.spared, tune->found.uncompiled, tune->found.early);
     for (size_t i = 0; i < FA2I_OUTCOME_COUNT; i++)

@@ -98,7 +98,6 @@ PyObject *fa2py_run(const fa2py_call *call)
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
-
     bool ok = fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
               (call->fits == NULL || call->fits(call, o)) && fa2py_make_problem(call, o, &features, &problem);
     const bool is_empty = ok && fa2py_is_empty(o, &problem);

@@ -70,8 +70,7 @@ static PyObject *unpacked(PyObject *const *tensors, Py_ssize_t count)
     }
     if (every != NULL && PyTuple_Size(every) != 3) {
         PyErr_Format(PyExc_ValueError,
-                     "a packed tensor has %zd parts in its third last dimension; (q, kv) has 2 there, "
-                     "(qkv,) 3",
+                     "a packed tensor has %zd parts in its third last dimension; (q, kv) has 2 there, (qkv,) 3",
                      PyTuple_Size(every) - (count - 1));
         Py_CLEAR(every);
     }

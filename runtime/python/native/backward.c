@@ -168,7 +168,6 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
     bool is_empty = false;
-
     if (open_all(call, given, &problem, &launch, o, &features, &is_empty) &&
         open_of_features(given, &features, &problem, launch.stream, o) &&
         (is_empty ? answer(call, o, launch.stream) : launch_backward(call, o, &features, &launch)))

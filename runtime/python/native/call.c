@@ -190,7 +190,6 @@ static bool parse_factors(PyObject *const *values, fa2i_factors *factors)
     return true
 #include "runtime/base/factors.def"
         ;
-#undef FA2I_FACTOR
 #undef ASKED
 #undef NOTHING
 }
@@ -235,9 +234,7 @@ static bool parse_window(PyObject *value, int32_t *ret_left, int32_t *ret_right)
     if (!ok) {
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError,
-                     "window is %R; it must be two numbers, the keys before and after the query's "
-                     "own position",
-                     value);
+                     "window is %R; it must be two numbers, the keys before and after the query's own position", value);
     }
     return parsed;
 }

@@ -200,7 +200,6 @@ static bool check_log(PyObject *log)
     return false;
 }
 
-/* Parses the name of a level into config.log_level. */
 static bool parse_log_level(const char *name, int *ret_level)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};

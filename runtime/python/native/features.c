@@ -73,8 +73,7 @@ static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
     if (tensor->ndim != 2 || !is_type(tensor, DL_INT, 32) || tensor->shape[0] != problem->batch ||
         (tensor->shape[1] > 1 && stride_of(tensor, 1) != 1)) {
         PyErr_Format(PyExc_ValueError,
-                     "block_table must be int32 [batch, pages], with %d sequences, contiguous "
-                     "in the last dimension",
+                     "block_table must be int32 [batch, pages], with %d sequences, contiguous in the last dimension",
                      (int)problem->batch);
         return false;
     }
@@ -167,8 +166,7 @@ static bool check_new(const fa2py_call *call, const fa2_problem *problem, const 
         shape[3] == columns)
         return true;
     PyErr_Format(PyExc_ValueError,
-                 "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and "
-                 "head_dim %d",
+                 "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and head_dim %d",
                  operand->name, call->heads_first ? ", heads before seq," : "", (int)problem->batch,
                  (long long)k_new->shape[seq], (int)problem->heads_kv, (int)columns);
     return false;
@@ -184,8 +182,7 @@ static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos, const
         (tensor->shape[0] == 1 || stride_of(tensor, 0) == tensor->shape[1]))
         return true;
     PyErr_Format(PyExc_ValueError,
-                 "%s must be [positions, rotary_dim / 2], of q's type, contiguous; rotary_cos and "
-                 "rotary_sin alike",
+                 "%s must be [positions, rotary_dim / 2], of q's type, contiguous; rotary_cos and rotary_sin alike",
                  operand->name);
     return false;
 }

@@ -199,7 +199,6 @@ static bool add_factors(PyObject *module)
 #define ASKED(field)                             fa2i_fields[FA2I_FIELD_##field].name
 #define FA2I_FACTOR(member, needs, keyword, doc) ok = ok && add_factor(factors, #keyword, needs);
 #include "runtime/base/factors.def"
-#undef FA2I_FACTOR
 #undef ASKED
 #undef NOTHING
     if (ok && PyModule_AddObject(module, "FACTORS", factors) == 0)

@@ -5,8 +5,7 @@
  * Functions that return PyObject * or a bool named ok have set a Python exception when they return NULL or
  * false. All run with the GIL held. They release it where fa2 may compile, load or launch.
  */
-#ifndef FA2PY_NATIVE_H
-#define FA2PY_NATIVE_H
+#pragma once
 
 #include <Python.h>
 #include <stdbool.h>
@@ -445,5 +444,3 @@ static inline int fa2py_plain_place(int setting)
 /* plain_forward(ctx, settings, *tensors): the forward of a Function. plain_node(type): gives its nodes our backward. */
 PyObject *fa2py_plain_forward(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *fa2py_plain_node(PyObject *module, PyObject *type);
-
-#endif

@@ -121,9 +121,11 @@ static fa2_status case_of(const test_case *t, fa2i_case *ret_case)
                    .seed = 1};
     fa2_problem *p = &c.problem;
     char dtype[8] = "";
+    int32_t element = 0;
     if (sscanf(t->variant, "%*s d=%" SCNd32 " dtype=%7s causal=%" SCNd32, &p->head_dim, dtype, &p->causal) != 3 ||
-        !fa2i_dtype_parse(dtype, &p->dtype) || p->head_dim > D_MAX)
+        !fa2i_field_parse_word(FA2I_FIELD_dtype, dtype, &element) || p->head_dim > D_MAX)
         return fa2i_fail(FA2_E_INVALID, "d, dtype and causal do not come first, or d > %d", D_MAX);
+    p->dtype = (fa2_dtype)element;
     *ret_case = c;
     return FA2_OK;
 }
