@@ -201,7 +201,7 @@ lacks out "its code is lost"
 old=dropout=1,$shape
 rm -f old.db new.db
 run 0 --device 0 --shape $old --db old.db
-sqlite3 old.db "update kernel set recipe = replace(recipe, ' abi=4 ', ' abi=3 '), key = randomblob(32);
+sqlite3 old.db "update kernel set recipe = replace(recipe, ' abi=5 ', ' abi=4 '), key = randomblob(32);
     delete from image"
 cp old.db before.db
 # It is no winner for this one, with code or without.
