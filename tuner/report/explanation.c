@@ -103,7 +103,8 @@ static void print_rule(const fa2i_explained *e, FILE *out)
         [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured of this kernel",
     };
     const char *corrected = "the best estimate, by the cost model as measurements of other kinds correct it";
-    const char *others = "the fastest that can be used of those tuned on this device for this very problem";
+    const char *others = "the fastest that can be used of those tuned on this device for this very "
+                         "problem";
     char neighbour[FA2I_PROBLEM_CHARS];
     fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule),
             d->rule == FA2_RULE_EXACT && d->passed_count > 0 ? others
@@ -140,7 +141,9 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
     const fa2i_variant *v = &f->variant;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     fa2i_shown_print(out, "kernel    %s\n", v->text);
-    fprintf(out, "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared memory",
+    fprintf(out,
+            "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared "
+            "memory",
             step->threads, v->recipe.rows, v->recipe.keys, step->smem_bytes);
     if (f->compiled && f->registers > 0)
         fprintf(out, ", %d registers, %d bytes spilled", f->registers, f->spill_bytes);
