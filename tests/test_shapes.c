@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "check.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
 #include "tuner/input/shapes.h"
 
 #define COMMAS ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"

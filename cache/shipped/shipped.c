@@ -9,7 +9,6 @@
 #include "cache/internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 
 enum { FILE_BYTES_MAX = 64 << 20 };
 

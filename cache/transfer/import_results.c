@@ -5,7 +5,6 @@
 
 #include "cache/database/rules.h"
 #include "cache/transfer/sound.h"
-#include "runtime/base/status.h"
 
 /* The rows that a result's line refers to. */
 typedef struct references {

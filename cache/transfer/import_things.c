@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "runtime/base/status.h"
 
 /* ---- ids ---- */
 

@@ -11,7 +11,6 @@
 #include <sha2.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
-#include "runtime/base/status.h"
 
 _Static_assert(SHA256_DIGEST_LENGTH == FA2I_KEY_BYTES, "a key is a SHA-256");
 

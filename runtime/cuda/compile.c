@@ -12,7 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/image.h"

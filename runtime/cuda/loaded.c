@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/base/status.h"
 #include "runtime/cuda/tensor_map.h"
 
 enum {

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <lauxlib.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "runtime/lua/lua_values.h"
 

@@ -15,7 +15,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
 /* The folder of scripts and templates that only write reports. They do not change kernels. */

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/lua/generator_call.h"
 #include "runtime/lua/lua_values.h"
 

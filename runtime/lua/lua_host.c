@@ -11,7 +11,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/lua/lua_values.h"
 #include "runtime/lua/surveys.h"
 #include "runtime/ops/op.h"

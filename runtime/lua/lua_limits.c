@@ -14,7 +14,6 @@
 #include <lauxlib.h>
 #include <math.h>
 #include "runtime/base/clock.h"
-#include "runtime/base/status.h"
 
 static void on_tick(lua_State *L, lua_Debug *event);
 

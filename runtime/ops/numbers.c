@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/forward.h"
 
 bool fa2i_numbers_asked(const fa2_problem *p)

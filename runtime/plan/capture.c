@@ -21,7 +21,6 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
-#include "runtime/base/status.h"
 #include "runtime/plan/call_table.h"
 #include "runtime/plan/capture_file.h"
 

@@ -13,7 +13,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 
 enum { LOG_CHARS = 400 /* so much of a compiler's log goes into a message */ };

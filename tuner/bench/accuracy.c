@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 #include "runtime/ops/steps.h"
 

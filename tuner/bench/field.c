@@ -5,7 +5,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 #include "tuner/judge/case.h"
 #include "tuner/report/table.h"

@@ -1,7 +1,6 @@
 #include "tuner/bench/precisions.h"
 
 #include <string.h>
-#include "runtime/base/status.h"
 #include "tuner/report/table.h"
 
 typedef struct precision {

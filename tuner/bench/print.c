@@ -1,7 +1,6 @@
 #include "tuner/bench/print.h"
 
 #include <string.h>
-#include "runtime/base/status.h"
 #include "tuner/report/table.h"
 
 /* Returns the rate for a time in us. */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/report/table.h"
 
 enum { STEPS = 5 };

@@ -4,7 +4,6 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
-#include "runtime/base/status.h"
 #include "tuner/bench/against.h"
 #include "tuner/bench/precisions.h"
 #include "tuner/bench/print.h"

@@ -15,7 +15,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
 extern char **environ;

@@ -17,7 +17,6 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
 #include "runtime/base/shown.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/report/progress.h"

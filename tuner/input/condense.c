@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/input/shapes.h"
 
 /* A problem with at least this share of its group's calls stays. */

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/call.h"
 #include "tuner/judge/feature_data.h"
 #include "tuner/judge/number.h"

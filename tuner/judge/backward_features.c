@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/judge/backward_reference.h"
 
 /* Adds one query's contribution to a row of dbias. turned: the row belongs to one key, and the query adds to one

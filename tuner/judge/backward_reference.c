@@ -27,7 +27,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/problem.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/call.h"
 #include "tuner/judge/backward_reference.h"
 #include "tuner/judge/features.h"

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/base/problem.h"
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/judge/number.h"
 
 /* ---- expectations ---- */

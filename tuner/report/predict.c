@@ -8,7 +8,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
-#include "runtime/base/status.h"
 #include "runtime/plan/database.h"
 #include "runtime/plan/planner_candidates.h"
 #include "runtime/plan/planner_kernels.h"

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/cuda_api.h"
 #include "tuner/search/build.h"
 #include "tuner/search/compile_all.h"

@@ -11,7 +11,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/problem.h"
-#include "runtime/base/status.h"
 #include "runtime/lua/generator.h"
 #include "runtime/ops/steps.h"
 #include "tuner/judge/rows.h"

@@ -20,7 +20,6 @@
 #include <unistd.h>
 #include "cache/content/claims.h"
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/dump.h"
 #include "runtime/lua/generator.h"
 #include "tuner/report/progress.h"

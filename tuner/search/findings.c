@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 
 void fa2i_findings_done(fa2i_findings *found)
 {

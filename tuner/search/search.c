@@ -8,7 +8,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/judge/case.h"
 #include "tuner/search/search.h"
 

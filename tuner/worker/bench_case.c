@@ -5,7 +5,6 @@
  *   change is made again before each launch that is judged.
  */
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
 
 static bool is_output(const fa2i_bench *bench, int operand)

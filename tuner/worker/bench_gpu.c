@@ -6,7 +6,6 @@
  */
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
 
 fa2_status fa2i_bench_check(fa2i_bench *bench, CUresult result, const char *what)

@@ -3,7 +3,6 @@
  */
 #include <stdio.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
 #include "tuner/worker/nvtx.h"
 

@@ -3,7 +3,6 @@
  * remaining samples, without the contender that was running.
  */
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/worker/worker_internal.h"
 
 #define SAMPLE_S 2.0

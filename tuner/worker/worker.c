@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 #include "runtime/base/clock.h"
 #include "tuner/worker/worker_internal.h"
