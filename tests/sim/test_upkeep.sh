@@ -434,14 +434,15 @@ unset FA2_NVRTC_LIBRARY
 
 # ---- a dry run with a budget, or with calls: the order, why, and what fits, with two threads on any machine ----
 wide=Hq=4,Sq=100,D=64
-run 0 --device 0 --db whole.db --dry-run --jobs 2 --budget 2.5 --shape $shape --shape op=backward,$wide --shape $wide
-has out "op=backward B=1 Hq=4 Hkv=4 Sq=100 Sk=100 D=64"
+gradients=op=backward,Hq=4,Sq=100,D=32
+run 0 --device 0 --db whole.db --dry-run --jobs 2 --budget 2.5 --shape $shape --shape $gradients --shape $wide
+has out "op=backward B=1 Hq=4 Hkv=4 Sq=100 Sk=100 D=32"
 has out " us to gain in 1 call"
 has out "; beyond the budget"
 has out "; the budget of 2.5 s is about enough for 1 of 2 problems"
-run 0 --device 0 --db whole.db --dry-run --jobs 2 --budget 2.5 --shape op=backward,$wide --shape $wide --json
+run 0 --device 0 --db whole.db --dry-run --jobs 2 --budget 2.5 --shape $gradients --shape $wide --json
 json "[p['fits'] for p in d['problems']] == [True, False] and d['budget'] == 2.5 and d['fit'] == 1"
-run 0 --device 0 --db whole.db --dry-run --budget 1000 --shape op=backward,$wide --shape $wide
+run 0 --device 0 --db whole.db --dry-run --budget 1000 --shape $gradients --shape $wide
 has out "about enough for 2 of 2 problems"
 lacks out "beyond the budget"
 run 0 --device 0 --db whole.db --dry-run --shape $wide
