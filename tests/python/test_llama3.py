@@ -9,12 +9,13 @@ import importlib.util
 import unittest
 import unittest.mock
 
+import test_distributed
+from test_distributed import HEADS, KV_HEADS, WIDTH, exact, run
+
 try:
     import torch
     import torch.distributed as dist
     import host
-    import test_distributed
-    from test_distributed import HEADS, KV_HEADS, WIDTH, exact, run
 except ImportError:
     torch = None
 
