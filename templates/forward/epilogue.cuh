@@ -51,7 +51,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                                            int warp_row, int lane)
 {
     if constexpr (kPartial || kCarry) {
-        write_partial_rows(p, coord, o, row, warp_row, lane);
+        write_rows_from_registers(p, coord, o, row, warp_row, lane);
         return;
     }
     if constexpr (kQInRegisters)

@@ -72,9 +72,9 @@ __device__ __forceinline__ void write_columns(const Merge &merge, char *to, cons
 }
 
 // Writes O and LSE from registers. In fp32 the four lanes of a quad fill a sector.
-__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
-                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                                   int warp_row, int lane)
+__device__ __forceinline__ void write_rows_from_registers(const Params &p, const BlockCoord &coord,
+                                                          const float (&o)[kRowTiles][kOutTiles][4],
+                                                          const RowState &row, int warp_row, int lane)
 {
     const int first_row = coord.first_row + warp_row + lane / 4;
     float old[kRowTiles][2];

@@ -23,8 +23,10 @@
 // Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
 // three stages):
 //
-//   wait K, V (t) | S = Q K^T                            softmax   O += P V
-//                 | copy K, V (t - 1, or t - 2 with three stages) ........
+//   wait K, V (t) | S = Q K^T    softmax   O += P V
+//                            | copy K, V (t - 1, or t - 2 with three stages) ........
+//
+// The copies are issued with the last part of S, or divided among its parts (kSpreadFill).
 //
 // or K and V have separate stages, with two barriers per step (one or two stages of K):
 //

@@ -13,7 +13,7 @@ using OutputTile = float[kRowTiles][kOutTiles][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
 
 constexpr int kSteps = kInt8Scores || kKv8 ? KeyTile::kChunks / 2 : kDepth;  // of S = Q K^T
-constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;          // S begins with its terms
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;  // S begins with its terms; 8-bit S begins with 0
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -51,7 +51,7 @@ __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
         fill_wait<0>();
-        team_sync();  // K is complete; V of the tile before is read (Q too), V is free
+        team_sync();  // K is complete; V of the tile before is read, and Q if V takes its area; so V can be loaded
     }
 }
 
@@ -96,7 +96,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
             issue_v<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
         });
     } else {
-        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // this V is waited for after S
+        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // if not kJoint, V of this tile is waited for after S
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
                 issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);

@@ -124,5 +124,5 @@ __device__ __forceinline__ void forward(const Params &p)
                 mainloop_step<false>(o, row, keys, terms, p, coord, tiles, q_smem, warp_row, lane, tile);
         }
     }
-    write_partial_rows(p, coord, o, row, warp_row, lane);
+    write_rows_from_registers(p, coord, o, row, warp_row, lane);
 }

@@ -189,8 +189,7 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &co
 #pragma unroll 1
     for (; steps > 0; steps--) {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
-        float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile + coord.first_q_tile) * kDqTile +
-                     warp * kColWarps * kDqWarpPart;
+        float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + warp * kColWarps * kDqWarpPart;
 
         barrier_wait(barriers.ds_full(stage.index), stage.parity);
 #pragma unroll

@@ -74,7 +74,7 @@ struct DqPart {
             barrier_wait(barriers.dq_empty(), parity ^ 1);
         } else {
             if (lane == 0)
-                wait_stores();  // the part before is read
+                wait_stores_read();  // the part before is read
             __syncwarp();
         }
 #pragma unroll
@@ -117,12 +117,12 @@ __device__ __forceinline__ void start_tile(Scores &s, Scores &dp, RowValues &lse
     start_scores(dp, v_rows, barriers.smem + kDoArea + stage.index * kQTileBytes);
 }
 
-// Starts dQ of the tile before, at `last`, and dK. Puts the warp's part of dQ into shared memory. At the first tile
+// Starts dQ of the tile before, at `previous`, and dK. Puts the warp's part of dQ into shared memory. At the first tile
 // there is no dS^T yet: dQ is computed from K instead and not used, because a branch around it would take registers.
 __device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv, const Fragments &ds_frag,
                                                 const Params &p, const BlockCoord &coord, const Barriers &barriers,
-                                                const Stage &stage, const Cursor &last, bool first, int group, int warp,
-                                                int lane)
+                                                const Stage &stage, const Cursor &previous, bool first, int group,
+                                                int warp, int lane)
 {
     const uint32 smem = barriers.smem, q_smem = smem + kQArea + stage.index * kQTileBytes;
     const Stage before = stage.before();
@@ -137,7 +137,7 @@ __device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv
     barrier_arrive_by(lane, barriers.do_empty(stage.index));
     if (!first) {
         hand_over(barriers.ds_empty(before.index), lane);
-        part.find(p, coord, last, group, warp);
+        part.find(p, coord, previous, group, warp);
         part.put(p, barriers, before.index, dq, lane);
     }
     start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
@@ -155,7 +155,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     int dq_place = smem + kDqArea + dq_part * kDqPartBytes + threadIdx.x % 32 * 16;
     keep(dq_place);
     Stage stage;
-    Cursor last = at;
+    Cursor previous = at;
     Scores s, dp;
     RowValues rows;
     Fragments p_frag, ds_frag;
@@ -188,8 +188,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         put_ds(ds_frag, barriers, stage, place, lane);
         if constexpr (kDvLate)
             start_sums(dv, p_frag, do_smem);
-        start_dq_and_dk(part, dk, dv, ds_frag, p, coord, barriers, stage, last, first, group, warp, lane);
-        last = at;
+        start_dq_and_dk(part, dk, dv, ds_frag, p, coord, barriers, stage, previous, first, group, warp, lane);
+        previous = at;
         at.advance(tiles, tiles.end(p));
         Stage next = stage;
         if (steps > 1)
@@ -212,8 +212,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     start_dq_part(dq, smem, smem + kScoreArea + stage.index * kScoreBytes, group);
     wgmma_wait<0>();
     pin(dq);
-    part.find(p, coord, last, group, warp);
+    part.find(p, coord, previous, group, warp);
     part.put(p, barriers, stage.index, dq, lane);
     part.add(p, barriers, lane);
-    wait_stores();  // the last part is read
+    wait_stores_read();  // the last part is read
 }

@@ -125,9 +125,9 @@ struct Loads {
             barrier_wait(barriers.dq_full(), parity);
             add_bytes(sums + int64(tile) * kDqTile, barriers.smem + kDqArea, kWarps * kDqPartBytes);
             commit_stores();
-            wait_stores();
+            wait_stores_read();
             barrier_arrive(barriers.dq_empty());
-            wait_added();
+            wait_stores_done();
             count_up(counters + tile);
             at.advance(tiles, end);
         }
@@ -157,6 +157,7 @@ struct Loads {
         for (; steps > 0; steps--) {
             const int i = stage.index;
             barrier_wait(barriers.q_empty(i), stage.parity ^ 1);
+            // p.rows: LSE of all rows, then delta of all rows.
             load_queries(kQArea + i * kQTileBytes, maps.q, p.q_stride, kLseArea + i * kRowBytes, p.rows,
                          barriers.q_full(i), at);
             if (first)

@@ -53,7 +53,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
             if (group.lane == 0)
-                wait_stores();
+                wait_stores_read();
         } else {
             fence_products();  // orders this lane's accesses to O before the load of the next Q
         }
@@ -131,7 +131,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     group.ping_pong.finish();
     if constexpr (kOByMap)
         if (group.lane == 0)
-            wait_stores();
+            wait_stores_read();
 }
 
 // The kernel that runs before the main one. Sets the counter of work tiles to 0, and with dropout makes the column

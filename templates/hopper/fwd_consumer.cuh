@@ -179,7 +179,7 @@ struct Rows {
         pin(o);
     }
 
-    // First step: the last tile of keys; O has nothing to add yet.
+    // First step: the tile with the highest keys; O has nothing to add yet.
     __device__ __forceinline__ void begin()
     {
         start_s<true>();
@@ -207,7 +207,7 @@ struct Rows {
         }
     }
 
-    // Last step: O += P V of the last tile.
+    // Last step: O += P V of the tile with the lowest keys.
     __device__ __forceinline__ void end()
     {
         if constexpr (kOwnOPlace)

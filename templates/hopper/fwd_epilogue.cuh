@@ -10,7 +10,7 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCo
                                                   uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
     if (lane == 0)
-        wait_stores();
+        wait_stores_read();
     __syncwarp();  // earlier stores have read these rows, and this warp's reads of Q are done
     const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
     normalise_rows(p, coord, o, row, warp_row, lane, [&](int r, int n) {

@@ -123,13 +123,13 @@ __device__ __forceinline__ void commit_stores()
 }
 
 // Waits until this thread's TMA stores and additions have been done in global memory.
-__device__ __forceinline__ void wait_added()
+__device__ __forceinline__ void wait_stores_done()
 {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Waits until this thread's TMA stores have read shared memory.
-__device__ __forceinline__ void wait_stores()
+// Waits until this thread's TMA stores and additions have read shared memory, which may then be written.
+__device__ __forceinline__ void wait_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }

@@ -302,7 +302,9 @@ constexpr int kBr = 64;                  // query rows per tile
 constexpr int kBc = 128;                  // key rows per block
 constexpr int kQueryWarps = 1;   // warps that divide the queries of S^T and dP^T, and the columns of dK and dV
 constexpr int kStages = 1;               // stages of Q and dO in shared memory
-constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
+// The order of products. mma.sync: dP is computed before P (mainloop.cuh). wgmma: dV is started after dS
+// (hopper/bwd_key_rows.cuh).
+constexpr bool kLate = false;
 enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
 constexpr Dq kDq = Dq::atomic;
 constexpr bool kDqSeparate = kDq == Dq::separate;  // separate blocks compute it, and S and dP again

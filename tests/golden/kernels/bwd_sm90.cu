@@ -302,7 +302,9 @@ constexpr int kBr = 64;                  // query rows per tile
 constexpr int kBc = 128;                  // key rows per block
 constexpr int kQueryWarps = 1;   // warps that divide the queries of S^T and dP^T, and the columns of dK and dV
 constexpr int kStages = 2;               // stages of Q and dO in shared memory
-constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
+// The order of products. mma.sync: dP is computed before P (mainloop.cuh). wgmma: dV is started after dS
+// (hopper/bwd_key_rows.cuh).
+constexpr bool kLate = false;
 enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
 constexpr Dq kDq = Dq::atomic;
 constexpr bool kDqSeparate = kDq == Dq::separate;  // separate blocks compute it, and S and dP again
@@ -1275,6 +1277,7 @@ struct Terms {
 
 template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}
 // ---- the mainloop of the consumers: bwd_by_keys, bwd_dq_bulk, bwd_dq_group or bwd_by_product ------------------------
+// (chosen in gen/ops/backward_sm90.lua)
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
@@ -1611,13 +1614,13 @@ __device__ __forceinline__ void commit_stores()
 }
 
 // Waits until this thread's TMA stores and additions have been done in global memory.
-__device__ __forceinline__ void wait_added()
+__device__ __forceinline__ void wait_stores_done()
 {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Waits until this thread's TMA stores have read shared memory.
-__device__ __forceinline__ void wait_stores()
+// Waits until this thread's TMA stores and additions have read shared memory, which may then be written.
+__device__ __forceinline__ void wait_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
@@ -2134,7 +2137,8 @@ __device__ __forceinline__ void compute_by_product(const Params &, const BlockCo
 {
 }
 
-// The empty policy: no warpgroup computes dQ alone (bwd_dq_group.cuh), or it is one of those that divide the products.
+// The empty policy: no warpgroup computes dQ alone (bwd_dq_group.cuh). Where warpgroups divide the products, compute_dq
+// in bwd_by_product.cuh does it.
 __device__ __forceinline__ void compute_dq_alone(const Params &, const BlockCoord &, const TileRange &, const Cursor &,
                                                  int, const Barriers &)
 {
@@ -2408,9 +2412,9 @@ struct Loads {
             barrier_wait(barriers.dq_full(), parity);
             add_bytes(sums + int64(tile) * kDqTile, barriers.smem + kDqArea, kWarps * kDqPartBytes);
             commit_stores();
-            wait_stores();
+            wait_stores_read();
             barrier_arrive(barriers.dq_empty());
-            wait_added();
+            wait_stores_done();
             count_up(counters + tile);
             at.advance(tiles, end);
         }
@@ -2440,6 +2444,7 @@ struct Loads {
         for (; steps > 0; steps--) {
             const int i = stage.index;
             barrier_wait(barriers.q_empty(i), stage.parity ^ 1);
+            // p.rows: LSE of all rows, then delta of all rows.
             load_queries(kQArea + i * kQTileBytes, maps.q, p.q_stride, kLseArea + i * kRowBytes, p.rows,
                          barriers.q_full(i), at);
             if (first)

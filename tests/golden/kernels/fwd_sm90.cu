@@ -884,13 +884,13 @@ __device__ __forceinline__ void commit_stores()
 }
 
 // Waits until this thread's TMA stores and additions have been done in global memory.
-__device__ __forceinline__ void wait_added()
+__device__ __forceinline__ void wait_stores_done()
 {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Waits until this thread's TMA stores have read shared memory.
-__device__ __forceinline__ void wait_stores()
+// Waits until this thread's TMA stores and additions have read shared memory, which may then be written.
+__device__ __forceinline__ void wait_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
@@ -1552,9 +1552,9 @@ __device__ __forceinline__ void write_columns(const Merge &merge, char *to, cons
 }
 
 // Writes O and LSE from registers. In fp32 the four lanes of a quad fill a sector.
-__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
-                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                                   int warp_row, int lane)
+__device__ __forceinline__ void write_rows_from_registers(const Params &p, const BlockCoord &coord,
+                                                          const float (&o)[kRowTiles][kOutTiles][4],
+                                                          const RowState &row, int warp_row, int lane)
 {
     const int first_row = coord.first_row + warp_row + lane / 4;
     float old[kRowTiles][2];
@@ -1773,7 +1773,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                                            int warp_row, int lane)
 {
     if constexpr (kPartial || kCarry) {
-        write_partial_rows(p, coord, o, row, warp_row, lane);
+        write_rows_from_registers(p, coord, o, row, warp_row, lane);
         return;
     }
     if constexpr (kQInRegisters)
@@ -2329,7 +2329,7 @@ struct Rows {
         pin(o);
     }
 
-    // First step: the last tile of keys; O has nothing to add yet.
+    // First step: the tile with the highest keys; O has nothing to add yet.
     __device__ __forceinline__ void begin()
     {
         start_s<true>();
@@ -2357,7 +2357,7 @@ struct Rows {
         }
     }
 
-    // Last step: O += P V of the last tile.
+    // Last step: O += P V of the tile with the lowest keys.
     __device__ __forceinline__ void end()
     {
         if constexpr (kOwnOPlace)
@@ -2422,7 +2422,7 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCo
                                                   uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
     if (lane == 0)
-        wait_stores();
+        wait_stores_read();
     __syncwarp();  // earlier stores have read these rows, and this warp's reads of Q are done
     const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
     normalise_rows(p, coord, o, row, warp_row, lane, [&](int r, int n) {
@@ -2713,7 +2713,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
             if (group.lane == 0)
-                wait_stores();
+                wait_stores_read();
         } else {
             fence_products();  // orders this lane's accesses to O before the load of the next Q
         }
@@ -2791,7 +2791,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     group.ping_pong.finish();
     if constexpr (kOByMap)
         if (group.lane == 0)
-            wait_stores();
+            wait_stores_read();
 }
 
 // The kernel that runs before the main one. Sets the counter of work tiles to 0, and with dropout makes the column

@@ -2604,7 +2604,7 @@ using OutputTile = float[kRowTiles][kOutTiles][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
 
 constexpr int kSteps = kInt8Scores || kKv8 ? KeyTile::kChunks / 2 : kDepth;  // of S = Q K^T
-constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;          // S begins with its terms
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;  // S begins with its terms; 8-bit S begins with 0
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -2642,7 +2642,7 @@ __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
         fill_wait<0>();
-        team_sync();  // K is complete; V of the tile before is read (Q too), V is free
+        team_sync();  // K is complete; V of the tile before is read, and Q if V takes its area; so V can be loaded
     }
 }
 
@@ -2687,7 +2687,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
             issue_v<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
         });
     } else {
-        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // this V is waited for after S
+        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // if not kJoint, V of this tile is waited for after S
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
                 issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
@@ -2821,8 +2821,10 @@ __device__ __forceinline__ void await_step_before()
 // Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
 // three stages):
 //
-//   wait K, V (t) | S = Q K^T                            softmax   O += P V
-//                 | copy K, V (t - 1, or t - 2 with three stages) ........
+//   wait K, V (t) | S = Q K^T    softmax   O += P V
+//                            | copy K, V (t - 1, or t - 2 with three stages) ........
+//
+// The copies are issued with the last part of S, or divided among its parts (kSpreadFill).
 //
 // or K and V have separate stages, with two barriers per step (one or two stages of K):
 //
