@@ -83,7 +83,8 @@
  *     window   It sees keys p - window_left <= j <= p + window_right.
  *     Prefix and chunk: see fa2_window.
  *
- * Without sinks, a row that sees no key has O = 0, LSE = -infinity and dQ = 0. A key that no row sees has dK = dV = 0.
+ * A row that sees no key has O = 0 and dQ = 0. Its LSE is -infinity, or sink[h] with sinks. A key that no row sees has
+ * dK = dV = 0.
  *
  * HIDDEN KEYS. K or V may hold NaN or infinity in keys that a row does not see. If such keys are "safe", results are
  * the same as with zeros there: the row's O, LSE and dQ, and dK and dV of the keys that the row sees.
@@ -621,8 +622,8 @@ typedef struct fa2_forward_args {
  * A gradient whose data is NULL is not wanted. If no gradient at all is wanted, dbias and dsinks included, the call
  * fails with FA2_E_INVALID.
  *   - Without dq, neither its product nor its sums are computed.
- *   - Without dk and dv, some kernels save more: those that compute dQ in blocks of its own (dq=separate in the variant
- *     of fa2_explain). They skip the blocks of dK and dV, unless the gradient of the bias is wanted.
+ *   - Without dk and dv, kernels that compute dQ in blocks of its own (dq=separate in the variant of fa2_explain) save
+ *     more. They skip the blocks of dK and dV, unless the gradient of the bias is wanted.
  *   - Without one of dk and dv, only its writes are saved. */
 typedef struct fa2_backward_args {
     size_t struct_bytes;   /* sizeof(fa2_backward_args) */
