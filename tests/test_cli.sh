@@ -106,6 +106,23 @@ ran="quickstart.sh with a new folder at home, which stops at the first of these 
 env PATH="$folder/stubs:$PATH" HOME="$folder" FA2_DB="$folder/new/one/fa2.db" "$quickstart" >out 2>err </dev/null
 lacks err "the database"
 rm -r stubs
+# NVRTC from Python packages beside a toolkit: the build is given its folder, and nothing else must be set.
+site=$folder/clone/.venv/lib/python3.11/site-packages/nvidia/cu13
+mkdir -p "$site/lib" "$site/include"
+touch "$site/lib/libnvrtc.so.13" "$site/include/cuda.h"
+ran="setup_cuda with Python packages, beside a toolkit"
+cd clone
+FA2_CUDA_FROM_PYTHON=1 env -u FA2_NVRTC_LIBRARY bash -euc '. "$0"
+    driver_cuda() { echo 13; }
+    toolkit_nvrtc() { echo /usr/local/cuda/lib64/libnvrtc.so.13; }
+    setup_cuda
+    printf "%s\n" "${cuda_options[@]}" "set: ${FA2_NVRTC_LIBRARY-}."' "${quickstart%/*}/setup.sh" >../out 2>../err
+cd ..
+has out "CUDA from Python packages: $site/lib/libnvrtc.so.13; what is built here goes on using it, so keep it"
+has out "-DFA2_NVRTC_DIR=$site/lib"
+has out "set: ."
+lacks out "FA2_NVRTC_LIBRARY"
+rm -r clone
 mkfifo shapes.pipe
 run 2 build --arch sm_86 --shapes shapes.pipe
 has err "shapes.pipe: is no regular file; name one, or - for standard input"
