@@ -73,6 +73,17 @@ if(status EQUAL 0 OR NOT out MATCHES "fa2::static links [a-z0-9.-]*lua[^,]*, sql
   message(FATAL_ERROR "find_package(fa2 COMPONENTS static) without Lua: ${out}")
 endif()
 
+# ---- without libraries: all of them are named at once, with what installs them ----
+execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_LIBDIR=${work} ${CMAKE_COMMAND} -S ${SOURCE}
+  -B ${work}/lacking -DCMAKE_C_COMPILER=${COMPILER} RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE err)
+string(REGEX REPLACE "[ \n]+" " " err "${err}")
+set(expected "fa2 needs what is not here: liblua5.4-dev, libsqlite3-dev, libmd-dev (names of Debian and Ubuntu). \
+Install it: sudo apt-get install -y liblua5.4-dev libsqlite3-dev libmd-dev")
+string(FIND "${err}" "${expected}" at)
+if(status EQUAL 0 OR at EQUAL -1)
+  message(FATAL_ERROR "without libraries: status ${status}\n${err}")
+endif()
+
 # ---- as a part of another project: neither its build type, nor what it builds and installs, changes ----
 file(WRITE ${work}/parent/CMakeLists.txt "cmake_minimum_required(VERSION 3.21)\nproject(parent C)\n"
   "include(FetchContent)\nFetchContent_Declare(fa2 SOURCE_DIR \"${SOURCE}\")\nFetchContent_MakeAvailable(fa2)\n"
