@@ -4,7 +4,7 @@
 cmake_minimum_required(VERSION 3.20)
 set(work ${BUILD}/install-test)
 set(prefix "${work}/a prefix")
-set(example "${prefix}/${DOCDIR}/examples")
+set(example "${prefix}/${DOCDIR}/runtime/examples")
 file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work})
 include(${CMAKE_CURRENT_LIST_DIR}/must_run.cmake)
@@ -128,11 +128,13 @@ run(${COMPILER} ${FLAGS} -I${CUDA_INCLUDE} ${sources} -o ${work}/attention-stati
 check_example(${work}/attention-static)
 
 # ---- the pages for users ----
-foreach(page CHANGELOG.md README.md runtime/README.md runtime/messages.md runtime/python/README.md tuner/README.md)
+foreach(page CHANGELOG.md README.md runtime/README.md runtime/messages.md runtime/python/README.md
+    runtime/recipes/Dockerfile tuner/README.md)
   if(NOT EXISTS ${prefix}/${DOCDIR}/${page})
     message(FATAL_ERROR "${page} is not installed")
   endif()
 endforeach()
+run(python3 ${SOURCE}/tests/test_pages.py --installed ${prefix}/${DOCDIR})
 
 # ---- README's client, with its command line, over a CUDA runtime that has no memory ----
 file(READ ${SOURCE}/README.md readme)
