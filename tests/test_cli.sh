@@ -37,7 +37,7 @@ for command in tune build warm bench devices doctor list show explain source rep
         has out "op [forward], B (batch) [1], Hkv (heads_kv) [as Hq], Sk (seq_k) [as Sq]"
         has out "D (head_dim)"
         has out "dtype [fp16], causal [0]"
-        has out "Wl (window_left) [-1]"
+        has out "Wl (window_left) [-1 with window]"
         ;;
     esac
     run 2 $command --nonsense
@@ -91,6 +91,11 @@ has out "seeds"
 has out "diffusion"
 checks=$((checks + 1))
 [ "$(sed 's/ .*//' out | paste -sd ' ')" = "seeds paper quick llm vision diffusion" ] || fail "help presets: $(cat out)"
+run 0 help tune
+has out "page [16 with paged]"
+has out "rotary_dim [as D, in steps of 16, up to 256, with rotary]"
+has out "  Wl or Wr: window=sliding, Tq or Tk: varlen=1, page: paged=1, rotary: append=1."
+has out "But rotary_dim needs rotary, and kv_scales needs kv beside it."
 expect_status 2 "an unknown preset" "$quickstart" nosuch
 has err 'there is no preset "nosuch"; known: seeds paper quick llm vision diffusion'
 # The place of the database is checked before anything is installed or built.

@@ -245,7 +245,7 @@ static bool is_help(const char *arg)
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
-/* "Hkv (heads_kv) [as Hq]", "rotary_dim [as D, in steps of 16, up to 256]" */
+/* "Hkv (heads_kv) [as Hq]", "page [16 with paged]", "rotary_dim [as D, in steps of 16, up to 256, with rotary]" */
 static int describe_field(int field, char *out, size_t bytes)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -258,13 +258,17 @@ static int describe_field(int field, char *out, size_t bytes)
         snprintf(step, sizeof step, ", in steps of %d", (int)f->step);
     if (same && f->most < fa2i_fields[f->missing_value].most)
         snprintf(limit, sizeof limit, ", up to %d", (int)f->most);
-    const bool given = f->missing == FA2I_MISSING_REQUIRED;
-    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
+    const bool given = f->missing == FA2I_MISSING_REQUIRED, needs = f->needs >= 0;
+    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
                     named ? ")" : "", given ? "" : " [", same ? "as " : "",
                     given          ? ""
                     : word != NULL ? word
                                    : number,
-                    step, limit, given ? "" : "]");
+                    step, limit,
+                    !needs ? ""
+                    : same ? ", with "
+                           : " with ",
+                    needs ? fa2i_fields[f->needs].key : "", given ? "" : "]");
 }
 
 /* required: the fields that must be given. */
@@ -301,12 +305,45 @@ static void print_words(void)
     }
 }
 
+/* Says whether texts must name this field, because what depends on it would not say which of its values is meant. */
+static bool is_chosen(int field)
+{
+    return fa2i_fields[field].type != FA2I_TYPE_INT;
+}
+
+/* Prints what keys that need another one mean without it. */
+static void print_needs(void)
+{
+    const char *separator = "Given without the key after \"with\", a key sets it:\n  ";
+    for (int needed = 0; needed < FA2I_FIELD_COUNT; needed++) {
+        int keys = 0;
+        for (int field = 0; field < FA2I_FIELD_COUNT && !is_chosen(needed); field++)
+            if (fa2i_fields[field].needs == needed)
+                printf("%s%s", keys++ == 0 ? separator : " or ", fa2i_fields[field].key);
+        if (keys == 0)
+            continue;
+        const char *name = fa2i_field_name(needed, 1);
+        printf(": %s=%s", fa2i_fields[needed].key, name == NULL ? "1" : name);
+        separator = ", ";
+    }
+    separator = ".\nBut ";
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int needed = fa2i_fields[field].needs;
+        if (needed < 0 || !is_chosen(needed))
+            continue;
+        printf("%s%s needs %s", separator, fa2i_fields[field].key, fa2i_fields[needed].key);
+        separator = ", and ";
+    }
+    printf(" beside it.\n");
+}
+
 static void print_shape_keys(void)
 {
     printf("Keys of --shape (columns of a CSV) that must be given:");
     print_fields(true);
     printf("Others [what is meant where they are not given]:");
     print_fields(false);
+    print_needs();
     print_words();
     printf("window: 0 (none), 1 (sliding): from Wl keys before to Wr after (-1: all), 2 (prefix): also the first Wl\n"
            "keys, or 3 (chunk): chunks of Wl; by number or name.\n");
