@@ -116,13 +116,12 @@ site=$folder/clone/.venv/lib/python3.11/site-packages/nvidia/cu13
 mkdir -p "$site/lib" "$site/include"
 touch "$site/lib/libnvrtc.so.13" "$site/include/cuda.h"
 ran="setup_cuda with Python packages, beside a toolkit"
-cd clone
-FA2_CUDA_FROM_PYTHON=1 env -u FA2_NVRTC_LIBRARY bash -euc '. "$0"
+# shellcheck disable=SC2016 # for bash
+FA2_CUDA_FROM_PYTHON=1 env -C clone -u FA2_NVRTC_LIBRARY bash -euc '. "$0"
     driver_cuda() { echo 13; }
     toolkit_nvrtc() { echo /usr/local/cuda/lib64/libnvrtc.so.13; }
     setup_cuda
-    printf "%s\n" "${cuda_options[@]}" "set: ${FA2_NVRTC_LIBRARY-}."' "${quickstart%/*}/setup.sh" >../out 2>../err
-cd ..
+    printf "%s\n" "${cuda_options[@]}" "set: ${FA2_NVRTC_LIBRARY-}."' "${quickstart%/*}/setup.sh" >out 2>err
 has out "CUDA from Python packages: $site/lib/libnvrtc.so.13; what is built here goes on using it, so keep it"
 has out "-DFA2_NVRTC_DIR=$site/lib"
 has out "set: ."
