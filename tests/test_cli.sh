@@ -37,7 +37,7 @@ for command in tune build warm bench devices doctor list show explain source rep
         has out "op [forward], B (batch) [1], Hkv (heads_kv) [as Hq], Sk (seq_k) [as Sq]"
         has out "D (head_dim)"
         has out "dtype [fp16], causal [0]"
-        has out "Wl (window_left) [-1]"
+        has out "Wl (window_left) [-1 with window]"
         ;;
     esac
     run 2 $command --nonsense
@@ -91,6 +91,11 @@ has out "seeds"
 has out "diffusion"
 checks=$((checks + 1))
 [ "$(sed 's/ .*//' out | paste -sd ' ')" = "seeds paper quick llm vision diffusion" ] || fail "help presets: $(cat out)"
+run 0 help tune
+has out "page [16 with paged]"
+has out "rotary_dim [as D, in steps of 16, up to 256, with rotary]"
+has out "  Wl or Wr: window=sliding, Tq or Tk: varlen=1, page: paged=1, rotary: append=1."
+has out "But rotary_dim needs rotary, and kv_scales needs kv beside it."
 expect_status 2 "an unknown preset" "$quickstart" nosuch
 has err 'there is no preset "nosuch"; known: seeds paper quick llm vision diffusion'
 # The place of the database is checked before anything is installed or built.
@@ -106,6 +111,22 @@ ran="quickstart.sh with a new folder at home, which stops at the first of these 
 env PATH="$folder/stubs:$PATH" HOME="$folder" FA2_DB="$folder/new/one/fa2.db" "$quickstart" >out 2>err </dev/null
 lacks err "the database"
 rm -r stubs
+# NVRTC from Python packages beside a toolkit: the build is given its folder, and nothing else must be set.
+site=$folder/clone/.venv/lib/python3.11/site-packages/nvidia/cu13
+mkdir -p "$site/lib" "$site/include"
+touch "$site/lib/libnvrtc.so.13" "$site/include/cuda.h"
+ran="setup_cuda with Python packages, beside a toolkit"
+# shellcheck disable=SC2016 # for bash
+FA2_CUDA_FROM_PYTHON=1 env -C clone -u FA2_NVRTC_LIBRARY bash -euc '. "$0"
+    driver_cuda() { echo 13; }
+    toolkit_nvrtc() { echo /usr/local/cuda/lib64/libnvrtc.so.13; }
+    setup_cuda
+    printf "%s\n" "${cuda_options[@]}" "set: ${FA2_NVRTC_LIBRARY-}."' "${quickstart%/*}/setup.sh" >out 2>err
+has out "CUDA from Python packages: $site/lib/libnvrtc.so.13; what is built here goes on using it, so keep it"
+has out "-DFA2_NVRTC_DIR=$site/lib"
+has out "set: ."
+lacks out "FA2_NVRTC_LIBRARY"
+rm -r clone
 mkfifo shapes.pipe
 run 2 build --arch sm_86 --shapes shapes.pipe
 has err "shapes.pipe: is no regular file; name one, or - for standard input"

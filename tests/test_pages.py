@@ -5,7 +5,7 @@
 - Scripts that begin with #! can be run as they are.
 - The index of functions in fa2.h has each of them once.
 
-Usage: tests/test_pages.py [TREE]
+Usage: tests/test_pages.py [TREE], or --installed FOLDER: only the links and sections of installed pages
 """
 import os
 import re
@@ -64,7 +64,8 @@ def wrong_index(header):
 
 
 def main():
-    top = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    installed = sys.argv[1:2] == ["--installed"]
+    top = sys.argv[-1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     wrong, links, scripts = [*wrong_index(os.path.join(top, "runtime/include/fa2.h"))], 0, 0
     for path in files_of(top):
         if path.endswith(".md"):
@@ -76,7 +77,7 @@ def main():
             scripts += begins
             if begins and not os.access(path, os.X_OK):
                 wrong.append("%s begins with #!, and is not executable" % path)
-    assert links > 8 and scripts > 10, "the tree's pages were not found"
+    assert links > 8 and (installed or scripts > 10), "the tree's pages were not found"
     print("\n".join(wrong) or "%d pages, %d scripts" % (links, scripts))
     sys.exit(1 if wrong else 0)
 

@@ -295,6 +295,49 @@ static void test_window_names(void)
     fa2i_shapes_done(&shapes);
 }
 
+/* A key that needs another one sets it, unless that would be a guess. With the other at 0, defaults may be written. */
+static void test_needed(void)
+{
+    static const struct {
+        const char *text, *class_end;
+    } accepted[] = {
+        {"Wl=20", " window=1 Wl=20 Wr=-1"},
+        {"Wr=0", " window=1 Wl=-1 Wr=0"},
+        {"Tk=100", " varlen=1 Tq=0 Tk=100"},
+        {"page=16", " paged=1 page=16"},
+        {"rotary=halves", " append=1 rotary=halves rotary_dim=64"},
+        {"rotary=none", ""},
+        {"kv_scales=fp32", ""},
+        {"window=none,Wl=-1,Wr=-1", ""},
+        {"varlen=0,Tq=0,Tk=0", ""},
+        {"paged=0,page=16", ""},
+        {"append=0,rotary=none,rotary_dim=64", ""},
+        {"kv=dtype,kv_scales=fp32", ""},
+    };
+    fa2i_shapes shapes = {0};
+    char text[128];
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+        snprintf(text, sizeof text, "Hq=8,Sq=512,D=64,%s", accepted[i].text);
+        CHECK_EQ(fa2i_shapes_add_text(&shapes, text), FA2_OK);
+        CHECK_EQ(shapes.count, 1);
+        snprintf(text, sizeof text, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0%s", accepted[i].class_end);
+        check_shape(&shapes, 0, text);
+        fa2i_shapes_done(&shapes);
+        shapes = (fa2i_shapes){0};
+    }
+    check_text_refused("Hq=8,Sq=512,D=64,window=none,Wl=3", "Wl is 3; it must be 0 where window is none");
+    check_text_refused("Hq=8,Sq=512,D=64,paged=0,page=32", "page is 32; it must be 0 where paged is 0");
+    check_text_refused("Hq=8,Sq=512,D=64,rotary_dim=32",
+                       "rotary_dim is 32, and rotary is not given; give rotary, too: halves or interleaved");
+    check_text_refused("Hq=8,Sq=512,D=64,kv_scales=fp16",
+                       "kv_scales is fp16, and kv is not given; give kv, too: int8 or fp8");
+    check_refused("heads_q,seq_q,head_dim,rotary_dim\n8,512,64,32\n",
+                  "2:4: rotary_dim is 32, and rotary is not given; give rotary, too: halves or interleaved");
+    CHECK_EQ(add_csv_bytes(&shapes, "heads_q,seq_q,head_dim,window,window_left\n8,512,64,0,-1\n", 56), FA2_OK);
+    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
+    fa2i_shapes_done(&shapes);
+}
+
 /* The default of rotary_dim: all columns, in multiples of 16, at most 256. Words of precision. */
 static void test_last_keys(void)
 {
@@ -467,6 +510,7 @@ int main(void)
     test_wrong_text();
     test_words_of_keys();
     test_window_names();
+    test_needed();
     test_last_keys();
     test_too_many_rows();
     test_many_rows();

@@ -31,6 +31,13 @@
 #define DB_HELP                                                                                                        \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"                            \
     "                    else ~/.cache/fa2/fa2.db\n"
+#define WITH_SYSTEM_HELP                                                                                               \
+    DB_HELP                                                                                                            \
+    "                    As calls do, it also reads the system's databases: $FA2_SYSTEM_DB, else\n"                    \
+    "                    the files *.db beside shipped.db\n"
+#define WITHOUT_SYSTEM_HELP                                                                                            \
+    DB_HELP                                                                                                            \
+    "                    It reads none of the system's databases ($FA2_SYSTEM_DB); FILE may be one\n"
 #define JOBS_HELP "  --jobs N          compile in N threads; 0, the default: all processors\n"
 #define ARCH_HELP                                                                                                      \
     "  --arch LIST       with commas between: sm_75, sm_80, sm_86 ...; native: the devices here;\n"                    \
@@ -76,7 +83,7 @@ static const fa2i_command commands[] = {
      "cost model, compiles it if it is not stored, and stores it with the choice. With a program: runs it,\n"
      "on the same database, and prepares what it called. Later calls load what is stored.\n"
      "Without shapes: --preset seeds. Exit status 1 when a shape has no kernel, or the program failed.\n\n"
-     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP},
+     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP WITH_SYSTEM_HELP JOBS_HELP},
     {"bench", fa2i_cmd_bench,
      "--device N [SHAPES] [--scale S|B|D] [--precisions] [--runs N] [--rest MS] [--cold] [--against FILE [--fail-above "
      "P%]] "
@@ -93,7 +100,7 @@ static const fa2i_command commands[] = {
      "                    table of times and errors, for numbers that are easy and hard to round\n"
      "  --cold            one launch per run, after a flush of the L2 cache\n"
      "  --against FILE    compare with the times in FILE, which bench --json wrote on such a card\n"
-     "  --fail-above P    exit status 1 when a shape takes P per cent longer than in FILE: 5 or 5%\n" DB_HELP
+     "  --fail-above P    exit status 1 when a shape takes P per cent longer than in FILE: 5 or 5%\n" WITH_SYSTEM_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
@@ -105,14 +112,15 @@ static const fa2i_command commands[] = {
      "there is no usable device.\n\n"
      "  --device N        the device of the call; default 0\n" DB_HELP},
     {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OPS] [--device D] [--db FILE] [--json]", "the winners",
-     "Shows the winners in the database, by device: all, or those that pass the options.\n\n" FILTER_HELP DB_HELP
-         JSON_HELP},
+     "Shows the winners in the database, by device: all, or those that pass the options.\n"
+     "Without --db, the winners in the system's databases, too: $FA2_SYSTEM_DB, else the files *.db\n"
+     "beside shipped.db, which calls read below yours.\n\n" FILTER_HELP DB_HELP JSON_HELP},
     {"show", fa2i_cmd_show, "[SHAPES] [--device D] [--db FILE] [--json]",
      "every variant tried for a problem, also losers and failures",
      "Shows the results of each variant, fastest first, then variants that were left out, then\n"
      "failures. Exit status 1 when nothing was measured for a problem. A --shape that lacks Hq, Sq or D\n"
      "is a filter: it shows all measured problems that have these fields. So do --op and --device\n"
-     "without a shape.\n\n" SHAPE_HELP DEVICE_HELP DB_HELP JSON_HELP},
+     "without a shape.\n\n" SHAPE_HELP DEVICE_HELP WITHOUT_SYSTEM_HELP JSON_HELP},
     {"explain", fa2i_cmd_explain,
      "SHAPES (--device N | --arch sm_86[,sm_89...]) [--never-compile] [--db FILE] [--json]",
      "which kernel the runtime would use, and why",
@@ -124,7 +132,7 @@ static const fa2i_command commands[] = {
      "  --device N        decide for this device\n"
      "  --arch LIST       decide for the cards that stand for these SMs: sm_86; sm_80,sm_90; native: the\n"
      "                    SMs of the devices here; all: every SM that this NVRTC compiles for\n"
-     "  --never-compile   decide for a context whose config forbids compiling\n" SHAPE_HELP DB_HELP JSON_HELP},
+     "  --never-compile   decide for a context whose config forbids compiling\n" SHAPE_HELP WITH_SYSTEM_HELP JSON_HELP},
     {"source", fa2i_cmd_source,
      "[VARIANT] [SHAPES] [--device N | --arch sm_86[,sm_89...]] [--ptx | --sass | --lines] [--db FILE]",
      "the whole text of a kernel, its PTX or its machine code",
@@ -138,7 +146,8 @@ static const fa2i_command commands[] = {
      "  --ptx             compile it, and print the PTX; needs NVRTC\n"
      "  --sass            compile it, and print the machine code; needs NVRTC, and nvdisasm or cuobjdump in\n"
      "                    PATH or in the CUDA toolkit\n"
-     "  --lines           keep the #line directives, which name the places in templates/\n" SHAPE_HELP DB_HELP},
+     "  --lines           keep the #line directives, which name the places in templates/\n" SHAPE_HELP
+         WITH_SYSTEM_HELP},
     {"report", fa2i_cmd_report,
      "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OPS] "
      "[--device D] [--db FILE]",
@@ -146,7 +155,8 @@ static const fa2i_command commands[] = {
      "Writes the results of tuning as one self-contained page: cards, winners, every variant, the\n"
      "model against the measurements, failures, and how to repeat it. \"-\" is standard output;\n"
      "without a file the markdown goes there. It replaces a report of that name when the new one is\n"
-     "complete, but no other file.\n\n"
+     "complete, but no other file. Results are those of one database, and none of the system's\n"
+     "($FA2_SYSTEM_DB); --db may name one of these.\n\n"
      "  --html FILE       write the page\n"
      "  --markdown FILE   write a shorter text\n"
      "  --against OTHER   compare with another database: another card, another "
@@ -159,7 +169,7 @@ static const fa2i_command commands[] = {
      "one\n"
      "is complete, but no other file.\n\n"
      "  --with-code       also the code of the kernels that calls take, for your other machines; a new file\n"
-     "                    is readable by you alone\n" DB_HELP},
+     "                    is readable by you alone\n" WITHOUT_SYSTEM_HELP},
     {"import", fa2i_cmd_import, "FILE [--trust] [--db FILE] [--jobs N]", "read what export wrote",
      "Reads an export (\"-\" is standard input), all of it or nothing, and compiles the winners' "
      "kernels\n"
@@ -171,7 +181,7 @@ static const fa2i_command commands[] = {
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
      "Checks the database and every kernel image in it. Exit status 1 when something is damaged,\n"
      "or a winner cannot be used: it has no code, was refuted, failed while it was measured,\n"
-     "or is of another version of fa2. The output says how to mend that.\n\n" DB_HELP JSON_HELP},
+     "or is of another version of fa2. The output says how to mend that.\n\n" WITHOUT_SYSTEM_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",
      "Mends values that check finds damaged where the rest of the file tells what they were, and drops rows\n"
@@ -245,7 +255,7 @@ static bool is_help(const char *arg)
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
-/* "Hkv (heads_kv) [as Hq]", "rotary_dim [as D, in steps of 16, up to 256]" */
+/* "Hkv (heads_kv) [as Hq]", "page [16 with paged]", "rotary_dim [as D, in steps of 16, up to 256, with rotary]" */
 static int describe_field(int field, char *out, size_t bytes)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -258,13 +268,17 @@ static int describe_field(int field, char *out, size_t bytes)
         snprintf(step, sizeof step, ", in steps of %d", (int)f->step);
     if (same && f->most < fa2i_fields[f->missing_value].most)
         snprintf(limit, sizeof limit, ", up to %d", (int)f->most);
-    const bool given = f->missing == FA2I_MISSING_REQUIRED;
-    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
+    const bool given = f->missing == FA2I_MISSING_REQUIRED, needs = f->needs >= 0;
+    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
                     named ? ")" : "", given ? "" : " [", same ? "as " : "",
                     given          ? ""
                     : word != NULL ? word
                                    : number,
-                    step, limit, given ? "" : "]");
+                    step, limit,
+                    !needs ? ""
+                    : same ? ", with "
+                           : " with ",
+                    needs ? fa2i_fields[f->needs].key : "", given ? "" : "]");
 }
 
 /* required: the fields that must be given. */
@@ -301,12 +315,45 @@ static void print_words(void)
     }
 }
 
+/* Says whether texts must name this field, because what depends on it would not say which of its values is meant. */
+static bool is_chosen(int field)
+{
+    return fa2i_fields[field].type != FA2I_TYPE_INT;
+}
+
+/* Prints what keys that need another one mean without it. */
+static void print_needs(void)
+{
+    const char *separator = "Given without the key after \"with\", a key sets it:\n  ";
+    for (int needed = 0; needed < FA2I_FIELD_COUNT; needed++) {
+        int keys = 0;
+        for (int field = 0; field < FA2I_FIELD_COUNT && !is_chosen(needed); field++)
+            if (fa2i_fields[field].needs == needed)
+                printf("%s%s", keys++ == 0 ? separator : " or ", fa2i_fields[field].key);
+        if (keys == 0)
+            continue;
+        const char *name = fa2i_field_name(needed, 1);
+        printf(": %s=%s", fa2i_fields[needed].key, name == NULL ? "1" : name);
+        separator = ", ";
+    }
+    separator = ".\nBut ";
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int needed = fa2i_fields[field].needs;
+        if (needed < 0 || !is_chosen(needed))
+            continue;
+        printf("%s%s needs %s", separator, fa2i_fields[field].key, fa2i_fields[needed].key);
+        separator = ", and ";
+    }
+    printf(" beside it.\n");
+}
+
 static void print_shape_keys(void)
 {
     printf("Keys of --shape (columns of a CSV) that must be given:");
     print_fields(true);
     printf("Others [what is meant where they are not given]:");
     print_fields(false);
+    print_needs();
     print_words();
     printf("window: 0 (none), 1 (sliding): from Wl keys before to Wr after (-1: all), 2 (prefix): also the first Wl\n"
            "keys, or 3 (chunk): chunks of Wl; by number or name.\n");

@@ -150,16 +150,11 @@ setup_cuda() {
         return
     fi
     setup_cuda_python "${driver:-13}"
-    if [ -n "$nvrtc" ]; then
-        # The library would find the toolkit first.
-        export FA2_NVRTC_LIBRARY="$python_nvrtc"
-        say "where fa2 has to compile, set FA2_NVRTC_LIBRARY=$python_nvrtc"
-    fi
 }
 
-# setup_cuda_python MAJOR: NVRTC and headers from NVIDIA's Python packages, in .venv. Sets python_nvrtc.
+# setup_cuda_python MAJOR: NVRTC and headers from NVIDIA's Python packages, in .venv.
 setup_cuda_python() {
-    local site include
+    local site include python_nvrtc
     local -a packages=("${cuda13_packages[@]}")
     local nvrtc_folder=nvidia/cu13 runtime_folder=nvidia/cu13 name=libnvrtc.so.13
     if [ "$1" -eq 12 ]; then
@@ -176,7 +171,7 @@ setup_cuda_python() {
     include="$site/$runtime_folder/include"
     [ "$nvrtc_folder" = "$runtime_folder" ] || include="$include;$site/$nvrtc_folder/include"
     cuda_options=("-DFA2_CUDA_INCLUDE_DIR=$include" "-DFA2_NVRTC_DIR=$site/$nvrtc_folder/lib")
-    say "CUDA from Python packages: $python_nvrtc"
+    say "CUDA from Python packages: $python_nvrtc; what is built here goes on using it, so keep it"
 }
 
 find_in_venv() {

@@ -127,23 +127,47 @@ void fa2i_layers_close(fa2i_layers *layers)
 
 /* ---- reading ---- */
 
-fa2_status fa2i_layers_get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
-                                  bool with_image, fa2i_kernel *ret_kernel)
+/* *ret_from: the database that has it; unchanged after an error. */
+static fa2_status get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi, bool with_image,
+                             fa2i_kernel *ret_kernel, fa2i_cache **ret_from)
 {
     char why[FA2I_MESSAGE_BYTES] = "no database has the kernel";
     fa2_status st = FA2_E_NOT_FOUND;
     if (own != NULL)
         st = fa2i_cache_get_kernel(own, key, abi, with_image, ret_kernel);
+    if (st == FA2_OK)
+        *ret_from = own;
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
     if (own != NULL)
         snprintf(why, sizeof why, "%s", fa2_last_message());
     for (size_t i = 0; i < below->count; i++) {
         const fa2_status found = fa2i_cache_get_kernel(below->caches[i], key, abi, with_image, ret_kernel);
+        if (found == FA2_OK)
+            *ret_from = below->caches[i];
         if (found == FA2_OK || found == FA2_E_MEMORY)
             return found;
     }
     return fa2i_fail(st, "%s", why);
+}
+
+fa2_status fa2i_layers_get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
+                                  bool with_image, fa2i_kernel *ret_kernel)
+{
+    fa2i_cache *from = NULL;
+    return get_kernel(own, below, key, abi, with_image, ret_kernel, &from);
+}
+
+fa2_status fa2i_layers_find_code(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
+                                 char **ret_path)
+{
+    fa2i_cache *from = NULL;
+    fa2i_kernel kernel = {0};
+    fa2_status st = get_kernel(own, below, key, abi, true, &kernel, &from);
+    if (st == FA2_OK && (*ret_path = fa2i_strdup(fa2i_cache_path(from))) == NULL)
+        st = fa2i_fail(FA2_E_MEMORY, "no memory for the path of a database");
+    fa2i_kernel_done(&kernel);
+    return st;
 }
 
 fa2i_outcome fa2i_layers_refutation(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key)

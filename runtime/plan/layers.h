@@ -32,6 +32,10 @@ void fa2i_layers_close(fa2i_layers *layers); /* zeroed objects are fine */
 fa2_status fa2i_layers_get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
                                   bool with_image, fa2i_kernel *ret_kernel);
 
+/* Finds the database from which that comes with the code. On FA2_OK the caller owns *ret_path (fa2i_free). */
+fa2_status fa2i_layers_find_code(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
+                                 char **ret_path);
+
 /* As fa2i_cache_refutation and fa2i_cache_variant_refutation: the first fault that any of them found. A database that
  * cannot be read found none. */
 fa2i_outcome fa2i_layers_refutation(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key);

@@ -38,7 +38,21 @@ has out "rule       exact:"
 call_with 1 "" # no database of any kind
 run 0 explain --shape $shape --device 0 --db user.db
 has out "rule      exact:"
-has out "code      in the database"
+has out "code      in $PWD/system.db"
+run 0 explain --shape $shape --device 0 --db user.db --json
+has out "\"code_in\":\"$PWD/system.db\""
+run 0 explain --shape Hq=2,Sq=48,D=16 --device 0 --db user.db # the user's own
+has out "code      in user.db"
+run 0 explain --shape $shape --device 0 --db new-too.db
+has err "explaining without a database of yours"
+has out "code      in $PWD/system.db"
+FA2_DB=user.db run 1 show --shape $shape
+has err "nothing was measured for"
+has err "$PWD/system.db, a system database, has winners for some of these problems; show them with --db"
+FA2_DB=nowhere.db run 2 show --shape $shape
+has err "$PWD/system.db, a system database, has winners for some of these problems; show them with --db"
+FA2_DB=user.db run 1 show --op backward
+lacks err "a system database"
 run 0 explain --shape Hq=2,Sq=40,D=16,causal=1 --device 0 --db user.db # its times count for near problems, too
 has out "rule      nearest:"
 FA2_DB=user.db run 0 list

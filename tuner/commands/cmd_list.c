@@ -473,6 +473,38 @@ static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_
     return st;
 }
 
+/* Finds out whether a database has a winner for one of the problems, or for those of the filter. */
+static fa2_status has_winner(fa2i_cache *cache, const fa2i_options *options, bool *ret_has)
+{
+    if (options->shapes.count == 0)
+        return fa2i_cache_list_winners(cache, &options->filter, note_row, ret_has);
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && !*ret_has && i < options->shapes.count; i++) {
+        fa2i_filter filter = {.device = options->filter.device, .problem = options->shapes.items[i]};
+        memset(filter.given, true, sizeof filter.given);
+        st = fa2i_cache_list_winners(cache, &filter, note_row, ret_has);
+    }
+    return st;
+}
+
+/* Names the system's databases that have what the shown one lacks. One that cannot be read has nothing. */
+static fa2_status say_system(const fa2i_options *options)
+{
+    fa2i_layers system = {.count = 0};
+    fa2_status st = open_system(options, &system);
+    for (size_t i = 0; st == FA2_OK && i < system.count; i++) {
+        bool has = false;
+        st = has_winner(system.caches[i], options, &has) == FA2_E_MEMORY ? FA2_E_MEMORY : FA2_OK;
+        if (has)
+            fa2i_shown_print(stderr,
+                             "fa2-tune: %s, a system database, has winners for some of these problems; show "
+                             "them with --db\n",
+                             fa2i_cache_path(system.caches[i]));
+    }
+    fa2i_layers_close(&system);
+    return st;
+}
+
 int fa2i_cmd_show(int argc, char **argv)
 {
     fa2i_options options = {0};
@@ -486,13 +518,20 @@ int fa2i_cmd_show(int argc, char **argv)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "show needs --shape, --op or --device, for example "
                                          "--shape Hq=8,Sq=512,D=64 or --device all"));
     FA2_TRY(fa2i_filter_find_device(&options));
-    FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+    st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
+    if (st == FA2_E_NOT_FOUND) {
+        status = fa2i_report_failure(st);
+        st = say_system(&options);
+        goto done;
+    }
+    FA2_TRY(st);
     FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
     FA2_TRY(add_filtered(cache, &options));
     FA2_TRY(show_all(cache, &options, &unknown));
     if (unknown > 0 || options.shapes.count == 0) {
         status = FA2I_EXIT_FAILED;
         FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
+        FA2_TRY(say_system(&options));
     }
 done:
     if (st != FA2_OK)

@@ -72,7 +72,7 @@ fa2_status fa2i_database_open_if_any(const char *path, const char *doing, char *
     st = st == FA2_OK ? fa2i_database_open(*ret_path, FA2I_CACHE_READ, ret_cache) : FA2_E_NOT_FOUND;
     if (st != FA2_E_NOT_FOUND)
         return st;
-    fprintf(stderr, "fa2-tune: %s; %s without a database\n", fa2_last_message(), doing);
+    fprintf(stderr, "fa2-tune: %s; %s without a database of yours\n", fa2_last_message(), doing);
     return FA2_OK;
 }
 

@@ -171,14 +171,16 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
         fprintf(out, ", %d registers, %d bytes spilled", f->registers, f->spill_bytes);
     else if (f->compiled)
         fputs(", registers - (it is PTX, which the driver compiles)", out);
-    fprintf(out, "\ncode      %s",
-            f->compiled  ? "in the database"
-            : f->lost    ? "lost: compiled again at the first call, and "
-            : f->refused ? "the driver refuses what the database has: compiled again at the first call, and "
-                         : "compiled at the first call, and ");
-    if (!f->compiled)
-        fprintf(out, "%s%s", e->kept, f->supposed ? "; that needs NVRTC, which is not here" : "");
-    fputc('\n', out);
+    if (f->compiled)
+        fa2i_shown_print(out, "\ncode      in %s\n",
+                         f->file != NULL ? f->file : "a database that was changed meanwhile");
+    else
+        fprintf(out, "\ncode      %scompiled %sat the first call, and %s%s\n",
+                f->lost      ? "lost: "
+                : f->refused ? "the driver refuses what the database has: "
+                             : "",
+                f->lost || f->refused ? "again " : "", e->kept,
+                f->supposed ? "; that needs NVRTC, which is not here" : "");
     fprintf(out, "model     " FA2I_US " us, %.2f TFLOPS for %s\n", v->cost_us, tflops(e->problem, v->cost_us),
             is_rounded(e) ? "the problem itself, not rounded" : "this problem");
 }

@@ -96,6 +96,7 @@ static void print_kernel_json(const fa2i_explained *e, FILE *out)
     fprintf(out, "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,\"refused\":%s,", step->threads,
             step->smem_bytes, f->compiled ? "true" : "false", f->lost ? "true" : "false",
             f->refused ? "true" : "false");
+    print_text_json(out, "code_in", f->file);
     if (f->registers > 0)
         fprintf(out, "\"registers\":%d,\"spill_bytes\":%d,", f->registers, f->spill_bytes);
     else

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
+#include "runtime/ops/op.h"
 #include "runtime/plan/database.h"
 #include "runtime/plan/planner_candidates.h"
 #include "runtime/plan/planner_kernels.h"
@@ -16,6 +17,7 @@ void fa2i_predicted_done(fa2i_predicted *predicted)
 {
     fa2i_free(predicted->options);
     fa2i_free(predicted->fates);
+    fa2i_free(predicted->file);
     *predicted = (fa2i_predicted){0};
 }
 
@@ -114,6 +116,15 @@ static void take_plan(const fa2i_plan *plan, fa2i_predicted *out)
     out->spill_bytes = slot->spill_bytes;
 }
 
+static fa2_status find_file(const fa2i_planner *planner, const fa2_problem *problem, fa2i_predicted *out)
+{
+    if (!out->compiled)
+        return FA2_OK;
+    const fa2_status st =
+        fa2i_layers_find_code(planner->cache, &planner->layers, &out->key, fa2i_op_abi(problem), &out->file);
+    return st == FA2_E_MEMORY ? st : FA2_OK;
+}
+
 /* Asks the planner. The result is a plan, or the call's failure. */
 static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan, fa2i_predicted *out)
 {
@@ -125,8 +136,10 @@ static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i
         snprintf(out->message, sizeof out->message, "%s", fa2_last_message());
     } else {
         take_plan(ret_plan, out);
+        FA2_TRY(find_file(planner, problem, out));
         st = fa2i_planner_find_runner_up(planner, ret_plan, &out->runner_up);
     }
+done:
     return st;
 }
 

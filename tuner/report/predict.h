@@ -32,7 +32,8 @@ typedef struct fa2i_predicted {
     fa2_problem asked;          /* the problem that kernels were ranked for: itself, or fa2i_problem_asked of it */
     fa2i_variant variant;       /* the chosen kernel; cost_us is the model's time for the problem */
     fa2i_key key;               /* of the kernel's record; zeros if it is not in the database */
-    bool compiled;              /* its code is in the database and intact; else it would be compiled */
+    bool compiled;              /* its code is in a database and intact; else it would be compiled */
+    char *file;                 /* that database; NULL unless compiled, or if another process has dropped it; owned */
     bool lost;                  /* the database has the kernel, but its code is lost */
     bool refused;               /* the database has the kernel, but the driver takes no such code */
     int registers, spill_bytes; /* if the database knows them; else 0, because PTX has no registers yet */
