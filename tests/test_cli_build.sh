@@ -102,6 +102,27 @@ has out "modelled"
 run 0 show --shape $shape --json
 has err "what the cost model chose:"
 has out '"source":"modelled","variant":"fwd_sm80 '
+for filter in "--shape D=16" "--op forward" "--device 3060"; do
+    # shellcheck disable=SC2086 # an option and its value
+    run 0 show $filter
+    has err "nothing was measured for B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16"
+    has err "what the cost model chose:"
+    has out "modelled"
+done
+run 1 show --shape D=32
+has err "nothing was measured or chosen for such problems"
+run 0 explain --arch sm_86 --shape $shape --never-compile
+run 1 explain --arch sm_80,sm_89 --shape $shape --never-compile
+for sm in sm_80 sm_89; do
+    has out "D=16 dtype=fp16 causal=0 for $sm (it has it for sm_86), and none can be compiled: "
+    has out "\`fa2-tune build --arch $sm --shape B=1,Hq=2,Hkv=2,Sq=64,Sk=64,D=16,dtype=fp16,causal=0 --db '$FA2_DB'\`"
+done
+run 1 explain --arch sm_80 --shape $shape,causal=1 --never-compile
+has out "causal=1 for sm_80, and none can be compiled"
+run 0 check
+has out "with code"
+run 0 gc
+has out "dropped the code of 0 kernels, 0 winners"
 run 1 show --shape $shape --device T4
 for command in "list" "list --json" "forget --dry-run"; do
     # shellcheck disable=SC2086 # the command's words
