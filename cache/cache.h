@@ -225,6 +225,11 @@ typedef struct fa2i_result {
 fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of, const fa2i_result *results,
                                   size_t count, const fa2i_winner *winner, size_t *ret_noted);
 
+/* Get the SMs that have winners of this very problem, without one SM: "sm_80, sm_86"; "": there are none. */
+enum { FA2I_ARCHS_CHARS = 64 };
+fa2_status fa2i_cache_winner_archs(fa2i_cache *cache, const fa2_problem *problem, int without,
+                                   char ret_archs[FA2I_ARCHS_CHARS]);
+
 /* A winner and the facts that the chooser compares. */
 typedef struct fa2i_choice {
     fa2i_winner winner;

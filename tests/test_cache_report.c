@@ -476,6 +476,66 @@ static void test_problem_by_index(void)
     fixture_end(&f);
 }
 
+/* ---- a file that was cut ---- */
+
+static void keep_line(void *user, const char *line)
+{
+    snprintf(user, FA2I_MESSAGE_BYTES, "%s", line);
+}
+
+/* The file loses these last bytes, which no winner needs: the winners are as before. */
+static void check_cut(const char *path, const char *before, size_t lost)
+{
+    enum { PAGE_BYTES = 4096 };
+    char said[FA2I_MESSAGE_BYTES] = "", expected[80];
+    fa2i_cache *cache = NULL;
+    fa2i_cache_health health = {0};
+    fa2i_cache_cleanup cleanup = {0};
+    struct stat info;
+    CHECK_EQ(stat(path, &info), 0);
+    CHECK_EQ(truncate(path, info.st_size - (off_t)lost), 0);
+    const size_t rest = (size_t)(info.st_size - (off_t)lost) % PAGE_BYTES;
+    CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_REPAIR, keep_line, said, &cache), FA2_OK);
+    snprintf(expected, sizeof expected, "its last page is not whole; its %zu byte%s ignored", rest,
+             rest == 1 ? " is" : "s are");
+    CHECK((strstr(said, expected) != NULL) == (rest > 0));
+    CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
+    CHECK(cleanup.remade != NULL);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK_STR(health.first_problem, "");
+    char *after = exported(cache, NULL);
+    CHECK_STR(after, before);
+    fa2i_cache_close(cache);
+    free(after);
+}
+
+static void test_cut(void)
+{
+    static const size_t lost[] = {4096, 4097, 8191, 10000, 50001};
+    fixture f;
+    char whole[128];
+    fixture_begin(&f);
+    fa2i_cache *cache = fixture_open(f.path);
+    const ids first = sample_ids(cache, 512), second = sample_ids(cache, 1024);
+    store_result(cache, &first, 1, 100, true);
+    store_result(cache, &second, 2, 50, true);
+    char *before = exported(cache, NULL);
+    fa2i_cache_close(cache);
+    CHECK(damage(f.path, "INSERT INTO code (hash, data) VALUES (zeroblob(32), zeroblob(100000))"));
+    snprintf(whole, sizeof whole, "%s.whole", f.path);
+    copy_file(f.path, whole);
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        const int failures = check_failures;
+        copy_file(whole, f.path);
+        check_cut(f.path, before, lost[i]);
+        if (check_failures > failures)
+            fprintf(stderr, "... after a cut of %zu bytes\n", lost[i]);
+    }
+    remove(whole);
+    free(before);
+    fixture_end(&f);
+}
+
 /* ---- mending that is stopped ---- */
 
 enum { SPOILED_MOST = 1 << 21, SPOILED_PAGE = 4096 };
@@ -597,6 +657,7 @@ int main(void)
     test_mending();
     test_told_values();
     test_problem_by_index();
+    test_cut();
     test_stopped();
     test_read_only(f.path);
     fixture_end(&f);

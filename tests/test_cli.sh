@@ -186,6 +186,13 @@ for first in batch Batch; do
     *) has err "--shapes - is given twice; standard input can be read once" ;;
     esac
 done
+# The command after options.
+run 2 --db w.db list
+has err "the command comes first: fa2-tune list --db w.db"
+run 2 --json --db="a b.db" explain --arch sm_86
+has err "the command comes first: fa2-tune explain --json '--db=a b.db' --arch sm_86"
+run 2 --db list --budget x # the name of a file
+has err '--budget "x"'
 run 2 show
 has err "show needs --shape"
 run 2 show --op backward --shape op=forward,Hq=8,Sq=512,D=64

@@ -113,12 +113,15 @@ static void test_unknown_columns(void)
     }
     check_refused("batch;heads_q;heads_kv\n",
                   "1:1: unknown column \"batch;heads_q;heads_kv\"; separate columns by commas alone");
-    check_refused("batch\theads_q\n", "1:1: unknown column \"batch?heads_q\"; separate columns by commas alone");
+    check_refused("batch,ca\xffusal\n", "1:2: unknown column \"ca\\xffusal\", did you mean causal?");
+    check_refused("batch\theads_q\n", "1:1: unknown column \"batch\\theads_q\"; separate columns by commas alone");
     fa2i_shapes shapes = {0};
     static const char junk[] = "batch,pre\001set\n";
     CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"pre?set\"; the columns are op,batch,");
+    CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"pre\\x01set\"; the columns are op,batch,");
     CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,sums,scores,kv,partial,kv_scales,carry,calls,origin");
+    CHECK_EQ(add_csv_bytes(&shapes, "batch,k\xc3\xa4usal\n", 15), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"k\xc3\xa4usal\"; the columns are");
     CHECK_EQ(add_csv_bytes(&shapes, "preset,batch\n", 13), FA2_E_INVALID); /* a column of presets.csv only */
     CHECK_CONTAINS(fa2_last_message(), ":1:1: unknown column \"preset\"");
     fa2i_shapes_done(&shapes);

@@ -45,7 +45,7 @@ static void test_taken_again(void)
     CHECK_EQ(tuned_number(&database, "SELECT measured FROM answer"), 0);
     log_of = (tuned_log){.count = 0};
     CHECK(prepare_anew(problem) < FEW_REQUESTS);
-    CHECK_CONTAINS(log_of.text, "nothing tuned for B=1");
+    CHECK_CONTAINS(log_of.text, "nothing is tuned for B=1");
     CHECK_CONTAINS(log_of.text, first.variant);
     CHECK_EQ(log_of.count, 1);
     const fa2_explanation again = explain_anew(problem);

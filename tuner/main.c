@@ -118,9 +118,10 @@ static const fa2i_command commands[] = {
     {"show", fa2i_cmd_show, "[SHAPES] [--device D] [--db FILE] [--json]",
      "every variant tried for a problem, also losers and failures",
      "Shows the results of each variant, fastest first, then variants that were left out, then\n"
-     "failures. Exit status 1 when nothing was measured for a problem. A --shape that lacks Hq, Sq or D\n"
-     "is a filter: it shows all measured problems that have these fields. So do --op and --device\n"
-     "without a shape.\n\n" SHAPE_HELP DEVICE_HELP WITHOUT_SYSTEM_HELP JSON_HELP},
+     "failures. Where nothing was measured, shows the winner that build chose by the cost model. Exit\n"
+     "status 1 when a problem has neither. A --shape that lacks Hq, Sq or D is a filter: it shows all\n"
+     "problems in the database that have these fields. So do --op and --device without a shape.\n\n" SHAPE_HELP
+         DEVICE_HELP DB_HELP JSON_HELP},
     {"explain", fa2i_cmd_explain,
      "SHAPES (--device N | --arch sm_86[,sm_89...]) [--never-compile] [--db FILE] [--json]",
      "which kernel the runtime would use, and why",
@@ -179,7 +180,7 @@ static const fa2i_command commands[] = {
      "                    user may be able to write it; code that does not match its seal is refused\n" DB_HELP
          JOBS_HELP},
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
-     "Checks the database and every kernel image in it. Exit status 1 when something is damaged,\n"
+     "Checks the database and all kernels' code in it. Exit status 1 when something is damaged,\n"
      "or a winner cannot be used: it has no code, was refuted, failed while it was measured,\n"
      "or is of another version of fa2. The output says how to mend that.\n\n" WITHOUT_SYSTEM_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
@@ -510,6 +511,29 @@ static int run_man(int argc, char **argv)
     return FA2I_EXIT_OK;
 }
 
+/* Finds a command's name among the arguments of a call that begins with an option. Returns 0 if there is none, or if
+ * it is the value of an option. */
+static int late_command(int argc, char **argv)
+{
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (find_command(argv[i]) != NULL && !fa2i_options_takes_next(argv[i - 1]))
+            return i;
+    return 0;
+}
+
+/* Prints the call with the command at its beginning. */
+static int say_command_first(int argc, char **argv, int late)
+{
+    fprintf(stderr, "fa2-tune: the command comes first: fa2-tune %s", argv[late]);
+    for (int i = 1; i < argc; i++) {
+        const char *quote = strcspn(argv[i], " ()*?[]$&;|<>\"\\") == strlen(argv[i]) ? "" : "'";
+        if (i != late)
+            fa2i_shown_print(stderr, " %s%s%s", quote, argv[i], quote);
+    }
+    fputc('\n', stderr);
+    return FA2I_EXIT_USAGE;
+}
+
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
@@ -528,6 +552,9 @@ static int dispatch(int argc, char **argv)
         return fa2i_cmd_worker(argc - 1, argv + 1);
     if (argv[1][0] == '-') {
         static char tune[] = "tune";
+        const int late = late_command(argc, argv);
+        if (late > 0)
+            return say_command_first(argc, argv, late);
         argv[0] = tune;
         return run_command(&commands[0], argc, argv);
     }

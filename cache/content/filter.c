@@ -53,20 +53,22 @@ static fa2_status read_problems(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_probl
     return st;
 }
 
-fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
-                                        size_t *ret_count)
+fa2_status fa2i_cache_known_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
+                                     size_t *ret_count)
 {
-    static const char columns[] = "SELECT DISTINCT "
+    static const char columns[] = "SELECT "
 #define FA2I_FIELD(name, ...) #name ", "
 #include "runtime/base/problem.def"
-                                  "1 FROM measurements WHERE true";
+                                  "1 FROM ";
     fa2_status st;
     fa2i_text text = {0};
     char *sql = NULL;
     sqlite3_stmt *stmt = NULL;
     fa2_problem *problems = NULL;
     size_t count = 0;
-    fa2i_text_add(&text, "%s", columns);
+    fa2i_text_add(&text, "%smeasurements WHERE true", columns);
+    fa2i_filter_where(filter, "device", "variant", "", &text);
+    fa2i_text_add(&text, " UNION %swinners WHERE true", columns);
     fa2i_filter_where(filter, "device", "variant", "", &text);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_columns_make_views(cache));

@@ -20,10 +20,10 @@ typedef struct fa2i_filter {
 void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char *variant, const char *fields,
                        fa2i_text *sql);
 
-/* Get the problems of the view `measurements` that the filter selects. *ret_problems belongs to the caller
- * (fa2i_free). */
-fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
-                                        size_t *ret_count);
+/* Get the problems of the views `measurements` and `winners` that the filter selects. *ret_problems belongs to the
+ * caller (fa2i_free). */
+fa2_status fa2i_cache_known_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
+                                     size_t *ret_count);
 
 typedef struct fa2i_forgotten {
     size_t measurements, winners, verifications, kernels;

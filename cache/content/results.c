@@ -332,6 +332,27 @@ static void report_misfits(fa2i_cache *cache, const misfits *found)
                                                            : "see fa2-tune check");
 }
 
+fa2_status fa2i_cache_winner_archs(fa2i_cache *cache, const fa2_problem *problem, int without,
+                                   char ret_archs[FA2I_ARCHS_CHARS])
+{
+    static const char sql[] = "SELECT coalesce(group_concat('sm_' || arch, ', '), '') FROM (SELECT DISTINCT d.arch "
+                              "FROM problem p JOIN winner w ON w.problem = p.id JOIN device d ON d.id = w.device WHERE "
+#define FA2I_FIELD(name, ...) "p." #name " = ? AND "
+#include "runtime/base/problem.def"
+                              "d.arch <> ? ORDER BY d.arch)";
+    fa2i_sql_value values[FA2I_FIELD_COUNT + 1];
+    sqlite3_stmt *stmt = NULL;
+    fa2_status st;
+    fa2i_columns_values(problem, values);
+    values[FA2I_FIELD_COUNT] = fa2i_sql_int(without);
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_sql_row(cache, sql, FA2I_SQL_VALUES(values), &stmt));
+    fa2i_sql_column_line(stmt, 0, ret_archs, FA2I_ARCHS_CHARS);
+done:
+    sqlite3_finalize(stmt);
+    return fa2i_sql_end(cache, st);
+}
+
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
                               fa2i_choice **ret_choices, size_t *ret_count)
 {

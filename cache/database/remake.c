@@ -4,6 +4,7 @@
  *
  * Invariants:
  * - the file is locked from the check until it is written;
+ * - a last page that is not whole is ignored;
  * - only the tables are read, and the index of the problems, which has their fields. Everything else is made anew;
  * - a row that its table's types and conditions refuse is left out and counted;
  * - answers are left out, because contexts find them again.
@@ -162,6 +163,8 @@ done:
 
 /* ---- reading ---- */
 
+enum { PAGE_LEAST = 512, PAGE_MOST = 65536 };
+
 /* Writes the numbers of SQLite's file header that are the same in every file of fa2, and the numbers that depend on the
  * size. */
 static void put_header(unsigned char *data, size_t bytes, unsigned page_bytes)
@@ -308,11 +311,31 @@ static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, cons
     return st;
 }
 
+/* Reads the file as whole pages of this size. Returns false if it has none, or if it is no size of a page. */
+static bool set_page_size(fa2i_image *image, size_t bytes, size_t size)
+{
+    if (size < PAGE_LEAST || size > PAGE_MOST || (size & (size - 1)) != 0 || size > bytes)
+        return false;
+    image->page_bytes = size;
+    image->bytes = bytes - bytes % size;
+    return true;
+}
+
+/* rest: the number of bytes after the last whole page. */
+static void say_rest(const fa2i_cache *cache, size_t rest)
+{
+    fa2i_text line = {0};
+    fa2i_text_add(&line, "%s: its last page is not whole; its %zu byte%s ignored", cache->path, rest,
+                  rest == 1 ? " is" : "s are");
+    if (cache->log != NULL && !line.failed)
+        cache->log(cache->log_user, line.data);
+    fa2i_text_done(&line);
+}
+
 /* intact: SQLite finds no fault with the file's pages. */
 static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, const char *resolved, bool intact,
                               fa2i_cache **ret_source)
 {
-    enum { PAGE_LEAST = 512, PAGE_MOST = 65536 };
     unsigned char *data = NULL;
     size_t bytes = 0;
     double next_line = fa2i_now_s() + 1;
@@ -322,15 +345,11 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
         return st != FA2_OK ? st : FA2_E_NOT_FOUND;
     }
     const unsigned said = (unsigned)data[16] << 8 | (unsigned)data[17] << 16;
-    const bool is_size = said >= PAGE_LEAST && said <= PAGE_MOST && (said & (said - 1)) == 0 && bytes % said == 0;
-    fa2i_image image = {.data = data,
-                        .bytes = bytes,
-                        .page_bytes = said,
-                        .cache = cache,
-                        .deadline = fa2i_clock_thread_s() + FA2I_TRIAL_SECONDS,
-                        .next_line = &next_line};
+    fa2i_image image = {
+        .data = data, .cache = cache, .deadline = fa2i_clock_thread_s() + FA2I_TRIAL_SECONDS, .next_line = &next_line};
+    const bool is_size = set_page_size(&image, bytes, said);
     if (is_size && !intact) { /* before the list of tables is written */
-        put_header(data, bytes, said);
+        put_header(data, image.bytes, said);
         fa2i_trial_schema(&image, tables, TABLE_COUNT, false);
     }
     st = is_size ? open_with(cache, reference, &image, ret_source) : FA2_E_NOT_FOUND;
@@ -338,11 +357,10 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
         fa2i_trial_schema(&image, tables, TABLE_COUNT, true);
         st = open_with(cache, reference, &image, ret_source);
     }
-    for (size_t size = PAGE_LEAST; !intact && st == FA2_E_NOT_FOUND && size <= PAGE_MOST; size *= 2) {
-        image.page_bytes = size;
-        if (bytes % size == 0)
-            st = open_with(cache, reference, &image, ret_source);
-    }
+    for (size_t size = PAGE_LEAST; !intact && st == FA2_E_NOT_FOUND && set_page_size(&image, bytes, size); size *= 2)
+        st = open_with(cache, reference, &image, ret_source);
+    if (st == FA2_OK && image.bytes < bytes)
+        say_rest(cache, bytes - image.bytes);
     sqlite3_free(data);
     return fa2i_limits_stopped(cache) && st == FA2_E_NOT_FOUND ? fa2i_limits_fail_stopped(cache) : st;
 }

@@ -327,10 +327,11 @@ int main(int argc, char **argv)
 {
     resources r = {.fa2 = NULL};
     const fa2_problem *problem = &r.wanted.problem;
-    if (read_arguments(argc, argv, &r.wanted) != 0) {
-        fprintf(stderr, "usage: attention [B H S D causal] [--backward] [--softcap C] "
-                        "[--window LEFT,RIGHT] [--db FILE]\n");
-        return EXIT_ARGUMENTS;
+    const int is_wrong = read_arguments(argc, argv, &r.wanted) != 0;
+    if (is_wrong || r.wanted.help) {
+        fprintf(is_wrong ? stderr : stdout, "usage: attention [B H S D causal] [--backward] [--softcap C] "
+                                            "[--window LEFT,RIGHT] [--db FILE] [--help]\n");
+        return is_wrong ? EXIT_ARGUMENTS : 0;
     }
     r.elems = (size_t)problem->batch * (size_t)problem->seq_q * (size_t)problem->heads_q * (size_t)problem->head_dim;
     int exit_status = open_device(&r);

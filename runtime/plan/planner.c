@@ -16,6 +16,7 @@
  */
 #include "runtime/plan/planner.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "cache/shipped/shipped.h"
 #include "runtime/base/alloc.h"
@@ -81,6 +82,7 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
     fa2_status st =
         fa2i_winners_update(&of->winners, planner->cache, &planner->layers, planner->device->card.arch, problem, &read);
     if (read) {
+        of->is_untuned = of->winners.count == 0;
         of->told_unreadable = false;
         of->reading++;
     }
@@ -160,15 +162,16 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
 /* Logs once per class, because the cause is that the class was not tuned, and there may be many shapes. */
 static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem, const fa2i_slot *slot)
 {
-    char text[FA2I_PROBLEM_CHARS];
+    char text[FA2I_PROBLEM_CHARS], found[FA2I_PROBLEM_CHARS + 32];
     if (of->told_default || planner->predicts)
         return;
     of->told_default = true;
     fa2i_problem_format(problem, text, sizeof(text));
+    snprintf(found, sizeof found, of->is_untuned ? "nothing is tuned for %s" : "nothing tuned for %s can be used",
+             text);
     fa2i_planner_log(planner, FA2_LOG_WARNING,
-                     "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
-                     "for other shapes with %s)",
-                     text, slot->loaded.variant.text, of->key);
+                     "%s: taking %s by the cost model (not repeated for other shapes with %s)", found,
+                     slot->loaded.variant.text, of->key);
 }
 
 /* ---- trying options ---- */
@@ -326,8 +329,8 @@ static fa2_status choose(trying *t, size_t count, size_t *ret_chosen, size_t *re
 static fa2_status fail(const trying *t, size_t tried)
 {
     char text[FA2I_PROBLEM_CHARS];
-    if (t->lacks_compiler) { /* find_target sets its message */
-        const fa2_status st = fa2i_planner_find_target(t->planner, t->problem);
+    if (t->lacks_compiler) {
+        const fa2_status st = fa2i_planner_fail_compiler(t->planner, t->problem);
         if (st != FA2_OK)
             return st;
     }

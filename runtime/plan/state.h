@@ -28,6 +28,7 @@
 typedef struct fa2i_class {
     char key[FA2I_CLASS_CHARS]; /* fa2i_problem_class */
     fa2i_winners winners;
+    bool is_untuned;      /* the databases were read, and have no winner of the class */
     uint64_t reading;     /* counts readings of the database: answers of earlier readings no longer hold */
     bool told_default;    /* the log says that nothing is tuned for the class */
     bool told_unreadable; /* the log says that the winners cannot be read */

@@ -1,9 +1,11 @@
 """What concerns the process: threads, forks, contexts, devices, missing libraries, exit, reloads."""
 
 import ast
+import contextlib
 import gc
 import importlib
 import inspect
+import io
 import os
 import pathlib
 import re
@@ -547,6 +549,12 @@ class Tuning(unittest.TestCase):
             with self.assertRaises(fa2.Error) as raised:
                 fa2.tune(problem, device=7, database=database, progress=told.append)
             self.assertEqual(raised.exception.status, "FA2_E_NO_DEVICE")
+            self.assertIn("$XDG_CACHE_HOME/fa2/fa2.db", fa2.Context.__doc__)
+            for wrong in ({"preset": "sedes"}, {"device": 7}):  # raised, and not printed, too
+                with contextlib.redirect_stderr(io.StringIO()) as printed:
+                    with self.assertRaises((ValueError, fa2.Error)) as raised:
+                        fa2.tune(database=database, **wrong)
+                self.assertNotIn(str(raised.exception), printed.getvalue())
 
     def test_command(self):
         program = os.path.join(os.path.dirname(sys.executable), "fa2-tune")

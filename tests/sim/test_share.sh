@@ -95,4 +95,16 @@ FA2_SHARE=$folder/nowhere
 run 0 explain --shape $shape --device 0
 has out "rule      default:"
 has err "nowhere: No such file or directory"
+
+# ---- the example's own options ----
+call 2 --sofcap 3
+has err "attention: there is no option --sofcap"
+has err "usage: attention"
+call 2 --db
+has err "attention: --db needs a value"
+call 2 --window 3
+has err 'attention: --window cannot be "3"'
+call 0 --backward --help
+has out "usage: attention"
+empty err
 summary

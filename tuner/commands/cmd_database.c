@@ -45,9 +45,9 @@ static void print_finding(FILE *out, const char *before, const char *finding, co
 static void print_health(const char *path, const fa2i_cache_health *health)
 {
     fa2i_shown_print(stdout, "database      %s\n", path);
-    printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
+    printf("kernels       %zu, %zu with code\n", health->kernels, health->images);
     printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
-    printf("damage        images %zu, rows with impossible values %zu, rows of another class %zu, "
+    printf("damage        code %zu, rows with impossible values %zu, rows of another class %zu, "
            "rows that refer to nothing %zu, winners without code %zu, refuted %zu, failed %zu, "
            "of another version %zu, schema %s, file %s\n",
            health->damaged_images, health->faults, health->misfits, health->dangling, health->without_code,
@@ -61,8 +61,8 @@ static void print_health_json(const char *path, const fa2i_cache_health *health)
 {
     fputs("{\"database\":", stdout);
     fa2i_json_string(stdout, path);
-    printf(",\"kernels\":%zu,\"images\":%zu,\"measurements\":%zu,\"winners\":%zu,"
-           "\"damaged_images\":%zu,\"faults\":%zu,\"misfits\":%zu,\"dangling\":%zu,"
+    printf(",\"kernels\":%zu,\"with_code\":%zu,\"measurements\":%zu,\"winners\":%zu,"
+           "\"damaged_code\":%zu,\"faults\":%zu,\"misfits\":%zu,\"dangling\":%zu,"
            "\"without_code\":%zu,\"refuted\":%zu,\"failed\":%zu,\"other_version\":%zu,\"schema\":%s,"
            "\"intact\":%s,\"first_damage\":",
            health->kernels, health->images, health->measurements, health->winners, health->damaged_images,
@@ -110,9 +110,9 @@ static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cle
                          cleanup->remade);
     if (cleanup->mended > 0)
         printf("mended %zu value%s\n", cleanup->mended, fa2i_plural(cleanup->mended));
-    printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s", cleanup->images,
-           fa2i_plural(cleanup->images), cleanup->winners, fa2i_plural(cleanup->winners), cleanup->rows,
-           fa2i_plural(cleanup->rows));
+    printf("dropped the code of %zu kernel%s, %zu winner%s that could not serve and %zu other damaged row%s",
+           cleanup->images, fa2i_plural(cleanup->images), cleanup->winners, fa2i_plural(cleanup->winners),
+           cleanup->rows, fa2i_plural(cleanup->rows));
     if (cleanup->bytes_freed > 0)
         fa2i_shown_print(stdout, "; %s is %lld bytes smaller", fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
     putchar('\n');

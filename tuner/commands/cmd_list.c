@@ -439,13 +439,13 @@ static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
     size_t count = 0;
     if (options->shapes.count > 0 && !fa2i_filter_names_problem(&options->filter))
         return FA2_OK; /* --device filters the named ones */
-    fa2_status st = fa2i_cache_measured_problems(cache, &options->filter, &problems, &count);
+    fa2_status st = fa2i_cache_known_problems(cache, &options->filter, &problems, &count);
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = fa2i_shapes_add(&options->shapes, &problems[i], 0);
     if (st == FA2_OK && count == 0)
-        fa2i_shown_print(stderr,
-                         "fa2-tune: nothing was measured for such problems in %s; fa2-tune list has the winners\n",
-                         fa2i_cache_path(cache));
+        fa2i_shown_print(
+            stderr, "fa2-tune: nothing was measured or chosen for such problems in %s; fa2-tune list has the winners\n",
+            fa2i_cache_path(cache));
     fa2i_free(problems);
     return st;
 }

@@ -20,6 +20,9 @@ enum {
 
 enum { FA2I_ARCHS_MAX = 32, FA2I_DEVICE_ALL = -2 };
 
+/* Returns whether arg is an option of any command whose value is the next argument. */
+bool fa2i_options_takes_next(const char *arg);
+
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
     fa2i_shapes shapes;        /* --preset, --shapes, --shape, in order; --op is shapes.ops */

@@ -5,6 +5,7 @@
  * - Shapes and architectures accumulate in the order given. Other options may be given once.
  * - A file that cannot be read because its name is wrong is the caller's mistake: FA2_E_INVALID.
  */
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -299,6 +300,12 @@ static fa2_status parse_positional(const char *command, const char *arg, int acc
         return fa2i_fail(FA2_E_INVALID, "%s needs a %s, not \"\"", command, is_variant ? "variant" : "file");
     options->positional = arg;
     return FA2_OK;
+}
+
+bool fa2i_options_takes_next(const char *arg)
+{
+    const struct option *option = find_option(arg, strlen(arg), INT_MAX);
+    return option != NULL && option->value != NULL;
 }
 
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options)

@@ -12,7 +12,6 @@
  *   file has no such column.
  * - If the last line has no end and too few cells, the file may be cut off there.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include "gen/asset.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
@@ -155,9 +155,8 @@ static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS
 /* Returns FA2_E_INVALID, and suggests the column that was probably meant, also if a field was named by its key. */
 static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
 {
-    char name[NAME_CHARS] = "", names[NAMES_CHARS];
-    for (size_t i = 0; i < cell.bytes && i < sizeof name - 1; i++)
-        name[i] = isprint((unsigned char)cell.data[i]) ? cell.data[i] : '?';
+    char name[NAME_CHARS], names[NAMES_CHARS];
+    fa2i_shown_write(name, sizeof name, "%.*s", (int)cell.bytes, cell.data);
     fa2i_nearest meant = {0};
     for (int kind = 0; kind < column_kinds(file); kind++) {
         fa2i_nearest_try(&meant, cell.data, cell.bytes, column_name(kind), column_name(kind));

@@ -149,7 +149,7 @@ def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
     import subprocess
     import threading
     output: List[str] = []
-    last = ""
+    last = held = ""  # held: a message. The last one is the error that is raised
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -157,8 +157,12 @@ def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
         reader.start()
         try:
             for line in process.stderr:
+                if held:
+                    progress(held)
                 last = _in_python(line.rstrip("\n"))
-                progress(last)
+                held = last if last.startswith(_SAYS) else ""
+                if not held:
+                    progress(last)
         except BaseException:  # Ctrl-C, or progress failed: fa2-tune stores its measurements when it is terminated
             process.terminate()
             raise
@@ -166,4 +170,6 @@ def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
             reader.join()
     if process.returncode != 0:
         raise _error(process.returncode, last)
+    if held:
+        progress(held)
     return json.loads(output[0])
