@@ -92,8 +92,8 @@
  *   - Keys hidden by seqused_k or leftpad, and keys of other packed sequences: safe in K and V, forward and backward.
  *   - Keys hidden by causal, window, prefix or chunk: safe in K in forward. Not safe in V, and not in backward.
  *   - Keys hidden by a boolean mask or a bias of -infinity: not safe.
- *   - With FA2_SCORES_INT8, K hidden by causal or a window is not safe either. A row may become NaN if one of the keys
- *     that it sees is less than 128 keys away from such a key.
+ *   - With FA2_SCORES_INT8, K hidden by causal or any window is not safe either. A row may become NaN if a hidden NaN
+ *     or infinity is less than 128 keys away from a key that the row sees.
  *
  * Where it is not safe, the row may become NaN, as in PyTorch. Write zeros into K and V there. A row that sees NaN is
  * NaN.
@@ -112,8 +112,8 @@
  * FA2_E_INVALID. It never waits for a lock that another thread of the parent held. fa2_context_destroy does nothing
  * there. A child may create its own contexts if the parent did not use CUDA before the fork.
  *
- * MEMORY. A context remembers the last 8192 problems that were prepared or called. For calls whose strides or bias do
- * not suit the prepared kernel (fa2_prepare), it remembers the other kernels of 8192 problems. It also keeps 4096
+ * MEMORY. A context remembers the kernels of the last 8192 problems that were prepared or called. Some strides and
+ * biases need another kernel than the prepared one (fa2_prepare). Of those it remembers 8192, too. It also keeps 4096
  * answers of the cost model, each for rounded sizes (fa2_prepare). Together they take at most 64 MB of host memory. The
  * cost of a call does not grow with their number. A program that needs more than 4096 answers computes some again, in
  * milliseconds each.
@@ -138,7 +138,7 @@
  *
  * ENVIRONMENT. FA2_CAPTURE=FILE makes every context count its calls of each problem in a shape file for fa2-tune.
  * Several processes may share the file. Calls that fail because no kernel could be had (FA2_E_NO_NVRTC,
- * FA2_E_FORBIDDEN) count, too, unless only their strides are to blame. If the file cannot be written,
+ * FA2_E_FORBIDDEN) count, too, unless a kernel could be had for other strides. If the file cannot be written,
  * fa2_context_create fails with FA2_E_IO.
  *
  * FA2_SYSTEM_DB names databases below the user's, with ':' between them. A context only reads them, and takes from them
@@ -357,7 +357,7 @@ typedef struct fa2_problem {
     int32_t batch;         /* >= 1 */
     int32_t heads_q;       /* 1 ... 2^16, a multiple of heads_kv */
     int32_t heads_kv;      /* >= 1 */
-    int32_t seq_q;         /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
+    int32_t seq_q;         /* 1 ... 2^29; seq_q * heads_q / heads_kv is at most 2^30 */
     int32_t seq_k;         /* 1 ... 2^29 */
     int32_t head_dim;      /* a multiple of 8; forward 8 ... 576, backward 8 ... 256 */
     int32_t causal;        /* 0 or 1 */
@@ -449,7 +449,8 @@ typedef struct fa2_alibi {
  *
  * Numbers must not be NaN or +infinity. These numbers hide a key:
  *   - -infinity, -1e9, and the lowest finite numbers of bf16 and fp32. They hide it if its score, scaled and with the
- *     bias, lies below about -524288. A row whose keys are all hidden has O = 0, and LSE = -infinity or the sink.
+ *     bias, lies below about -2^19, which other scores do not reach. A row whose keys are all hidden has O = 0, and
+ *     LSE = -infinity or the sink.
  *   - -65504, the lowest finite number of fp16. It hides a key only if the row also has keys with a higher bias. If all
  *     keys of a row have -65504, the row attends nearly as with a bias of 0. Its scores are then so large that they are
  *     rounded to 1/100.
@@ -522,10 +523,10 @@ typedef struct fa2_rotary_tables {
 /* The arguments of fa2_forward.
  *
  * Written memory (o, lse, gradients, workspace) shares no byte with any other argument. No two written rows share a
- * byte. Otherwise the call fails with FA2_E_INVALID. Only the rows count, not what lies between them: Q, K, V and O may
- * be slices of one tensor. If strides are so irregular that the check would take long, it is left out, and the caller
- * is responsible. The caller is also responsible for a separate workspace for each launch that may run at the same
- * time, as on two streams. A launch keeps counters and sums in its workspace; old contents do not matter. */
+ * byte. Otherwise the call fails with FA2_E_INVALID. What lies between the rows of an argument is not part of it: Q, K,
+ * V and O may be slices of one tensor. If strides are so irregular that the check would take long, it is left out, and
+ * the caller is responsible. The caller is also responsible for a separate workspace for each launch that may run at
+ * the same time, as on two streams. A launch keeps counters and sums in its workspace; old contents do not matter. */
 typedef struct fa2_forward_args {
     size_t struct_bytes; /* sizeof(fa2_forward_args) */
     fa2_tensor q, k, v;  /* read. Elements of V are below 2^60 in magnitude, else O may be infinite or NaN */
@@ -540,8 +541,8 @@ typedef struct fa2_forward_args {
     /* The library reads the members below only if the problem asks for them. */
     /* problem.softcap: > 0, at most 2e38. */
     float softcap;
-    /* problem.alibi. With ALiBi or a bias, softmax_scale is at least 1e-30; with softcap as well, softcap is at least
-     * 1e-30 instead. */
+    /* problem.alibi. ALiBi and a bias need a softmax_scale of at least 1e-30. With softcap, this limit is on softcap
+     * instead. */
     fa2_alibi alibi;
     /* problem.sinks: fp32 [heads_q], 4-byte aligned. Each is within +-2e38, or -infinity for no sink. */
     const float *sinks;
@@ -602,7 +603,7 @@ typedef struct fa2_forward_args {
     fa2_append append;
 
     /* problem.rotary. New key i has the position of the key that it becomes. If the problem is causal or has a window,
-     * query i has the position of new key i. Else all queries have the position of new key 0. Positions beyond the
+     * query i is rotated as new key i is. Else all queries are rotated as new key 0 is. Positions beyond the
      * tables count as their last row. Q in memory stays as it is. With v_in_k, V is made of the rotated keys. */
     fa2_rotary_tables rotary;
 
@@ -622,8 +623,8 @@ typedef struct fa2_forward_args {
  * A gradient whose data is NULL is not wanted. If no gradient at all is wanted, dbias and dsinks included, the call
  * fails with FA2_E_INVALID.
  *   - Without dq, neither its product nor its sums are computed.
- *   - Without dk and dv, kernels that compute dQ in blocks of its own (dq=separate in the variant of fa2_explain) save
- *     more. They skip the blocks of dK and dV, unless the gradient of the bias is wanted.
+ *   - Without dk and dv, kernels with separate blocks for dQ (dq=separate in the variant of fa2_explain) skip the
+ *     blocks of dK and dV, unless the gradient of the bias is wanted. Other kernels skip the writes of dK and dV.
  *   - Without one of dk and dv, only its writes are saved. */
 typedef struct fa2_backward_args {
     size_t struct_bytes;   /* sizeof(fa2_backward_args) */
@@ -727,10 +728,11 @@ typedef struct fa2_config {
      * call it. It must not call into that context. log_level limits the lines. */
     void (*log)(void *user, const char *message);
     void *log_user;
-    /* 1: never compile a kernel, and never open NVRTC. Only what the database holds is used, PTX too, which the driver
-     * compiles. A call that finds nothing fails with FA2_E_FORBIDDEN. Its message says "the context's config forbids
-     * compiling". So does fa2_explain where the best kernel was not taken for that reason. If arch is set, too,
-     * fa2_context_create fails with FA2_E_INVALID. 0: compile a kernel if the database has none as good (fa2_rule). */
+    /* 1: never compile a kernel, and never open NVRTC. Only kernels that the database holds are used. The driver may
+     * translate their PTX. A call that finds nothing fails with FA2_E_FORBIDDEN. Its message says "the context's config
+     * forbids compiling". fa2_explain says the same where the best kernel was passed over for that reason. If arch is
+     * set, too, fa2_context_create fails with FA2_E_INVALID. 0: compile a kernel if the database has none as good
+     * (fa2_rule). */
     int never_compile;
     /* For debugging. 0: the host reads none of the numbers that a call has in device memory. 1: before each launch it
      * waits for the stream, and checks them: cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad, cache_rows, block_table.
@@ -783,8 +785,8 @@ FA2_API void fa2_context_destroy(fa2_context *context);
  * Two exceptions: the prepared kernel may not suit a call's strides or bias.
  *   - A kernel that reads by tensor maps (SM 9.0) cannot read strides that no map can express.
  *   - With a bias of 16 bits without aligned pairs (fa2_bias_tensor) such a kernel would be slow.
- * The first such call chooses another kernel, and compiles it if necessary. Later ones only launch. There may be no
- * other kernel; and during stream capture none is chosen. In both cases:
+ * The first such call chooses another kernel, and compiles it if necessary. Later ones only launch. Where no other
+ * kernel exists, and while the stream is captured, nothing is chosen:
  *   - A call with such strides fails. FA2_E_CAPTURE says that the capture is the cause: make the call once before it.
  *   - A call with such a bias gets the slow kernel. If there is no other kernel, the log says so once.
  *
@@ -812,8 +814,8 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * cuGraphGetEdges fails with CUDA_ERROR_LOSSY_QUERY. Use cuGraphGetEdges_v2, which gives the data of edges.
  *
  * A new problem that rounds up to a known one costs microseconds, under a lock (fa2_prepare). It may also be captured,
- * because its kernel is loaded. Once a second, for each head_dim, dtype, causal and set of features, a new problem asks
- * the database for changes. If another process has locked it, the call waits, at most 10 s in all. If it waited in
+ * because its kernel is loaded. New problems of one head_dim, dtype, causal and set of features ask the database for
+ * changes at most once a second. If another process has locked it, the call waits, at most 10 s in all. If it waited in
  * vain, no call waits until the lock is gone or a minute has passed. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
                                void *stream);
@@ -861,7 +863,7 @@ FA2_API fa2_status fa2_read_rounding(fa2_context *context, const fa2_problem *pr
 
 /* ---- explanations ---- */
 
-/* The evidence for a choice. From the best to the worst: EXACT, NEAREST, ARCH, SHIPPED, DEFAULT. fa2 compares the
+/* The evidence for a choice. The best evidence is EXACT, then NEAREST, ARCH, SHIPPED and DEFAULT. fa2 compares the
  * kernels that the database holds for the problem's kind, and those that the cost model would try. The best estimate
  * wins. A kernel that must be compiled has to be faster than a stored one by a margin. The margin is 2 per cent if the
  * stored one was measured on this very problem, less if only on farther ones, and 0 if on none nearby. */
