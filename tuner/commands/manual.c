@@ -104,9 +104,8 @@ const fa2i_variable fa2i_variables[] = {
      "the folder of files that come with fa2: shipped.db (times), system databases (*.db); empty: none are read"},
     {"FA2_GEN_PATH", "a source tree: gen/ and templates/ are read from it, in place of the embedded copies"},
     {"FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY", "the driver's and NVRTC's libraries"},
-    {"FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY", "the libraries of NVML (clocks, temperature, energy; for bench and "
-                                           "field-report) and of NVTX (ranges for profilers), "
-                                           "used where found"},
+    {"FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY",
+     "the libraries of NVML (clocks, temperature, energy; bench, field-report) and of NVTX (ranges), where found"},
     {"CUDA_HOME, CUDA_PATH", "the CUDA toolkit, in which NVRTC and a disassembler are looked for"},
     {"VIRTUAL_ENV", "a Python environment, in which NVIDIA's package of NVRTC is looked for"},
     {"PATH", "folders in which a program after -- and a disassembler are looked for"},
