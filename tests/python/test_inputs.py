@@ -104,6 +104,8 @@ class Refusals(unittest.TestCase):
         self.refused(TypeError, "unexpected keyword argument 'casual', did you mean causal[?]$", casual=True)
         self.refused(TypeError, "unexpected keyword argument 'caus', did you mean causal[?]$", caus=True)
         self.refused(TypeError, "unexpected keyword argument 'zzz'$", zzz=True)
+        for name in ("scale", "softcap", "dropout_p"):
+            self.refused(TypeError, f"^{name} is 'x'; it must be a number$", **{name: "x"})
         with self.assertRaisesRegex(TypeError, "missing its argument 'v'"):
             fa2.attention(self.q, self.k)
         with self.assertRaisesRegex(TypeError, "takes 3 positional arguments but 4 were given"):

@@ -355,8 +355,6 @@ void fa2i_options_done(fa2i_options *options)
 static const char *advice(fa2_status status)
 {
     switch (status) {
-    case FA2_E_NO_NVRTC:
-        return "; NVRTC comes with the CUDA toolkit, or with `pip install nvidia-cuda-nvrtc`";
     case FA2_E_NO_DRIVER:
     case FA2_E_NO_DEVICE:
         return "; `fa2-tune doctor` says what is missing, and `fa2-tune build --arch sm_86` needs no GPU";

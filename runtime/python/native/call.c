@@ -163,13 +163,22 @@ bool fa2py_parse_origin(PyObject *value, fa2_dropout_origin *ret_origin)
     return false;
 }
 
+/* Returns a number, or -1 with a TypeError that names it. */
+static double number_of(PyObject *value, const char *name)
+{
+    const double number = PyFloat_AsDouble(value);
+    if (number == -1.0 && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError))
+        PyErr_Format(PyExc_TypeError, "%s is %R; it must be a number", name, value);
+    return number;
+}
+
 /* Parses a factor, which must be finite and more than 0. If it is not given, the result is 0. */
 static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, float *ret_factor)
 {
     *ret_factor = 0;
     if (!is_given(value))
         return true;
-    const double factor = PyFloat_AsDouble(value);
+    const double factor = number_of(value, name);
     if (factor == -1.0 && PyErr_Occurred())
         return false;
     if (zero_is_none && factor == 0)
@@ -366,7 +375,7 @@ static bool parse_features(PyObject *const *values, fa2py_call *call)
 
 static bool parse_probability(PyObject *value, float *ret_p)
 {
-    const double p = is_given(value) ? PyFloat_AsDouble(value) : 0;
+    const double p = is_given(value) ? number_of(value, "dropout_p") : 0;
     *ret_p = (float)p;
     if (PyErr_Occurred())
         return false;
