@@ -436,6 +436,7 @@ if command -v sqlite3 >/dev/null; then
     sqlite3 fa2.db 'drop table notes'
     run 0 gc
     run 0 gc --max-size 2G
+    has out "the file keeps code up to 2147483648 bytes from now on"
     [ "$(sqlite3 fa2.db "select value from setting where name = 'max_bytes'")" = 2147483648 ]
     run 2 gc --max-size 100
     has err "--max-size \"100\": expected a size such as 256M or 2G"

@@ -171,8 +171,10 @@ int fa2i_cmd_gc(int argc, char **argv)
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_MAX_SIZE, &options));
     FA2_TRY(open_existing(options.db, stop, &cache));
-    if (options.max_bytes > 0)
+    if (options.max_bytes > 0) {
         FA2_TRY(fa2i_cache_set_limit(cache, options.max_bytes));
+        printf("the file keeps code up to %lld bytes from now on\n", (long long)options.max_bytes);
+    }
     FA2_TRY(fa2i_cache_gc(cache, -1, &cleanup));
     print_cleanup(cache, &cleanup);
     FA2_TRY(give_code(cache, &options, stop, &recompiled));
