@@ -6,7 +6,7 @@
 rate    microseconds of forward, and of forward and backward, of the slowest rank (median), for 8192 and 32768 rows per
         GPU; and the share of the rate that one GPU has alone. One GPU alone computes causal attention of as many rows as
         each rank has; P ranks together compute P^2 times as much, each P times. ring-flash-attn is timed if it is
-        installed, on fa2's kernels.
+        installed, on fa2's kernels and on PyTorch's FlashAttention-2.
 error   root mean square of out, dq, dk and dv against fp32, as a multiple of one call's in bf16.
 masks   windows and dropout in the ring: how many elements of out equal one call's bit for bit, and the greatest difference.
 auto    20 shapes: the schedule that 'auto' takes by its model, its time over that of the fastest one; and the same after
@@ -20,6 +20,7 @@ the software device (tests/python/host.py), to try this program.
 """
 
 import argparse
+import functools
 import logging
 import os
 import random
@@ -37,6 +38,7 @@ import torch.nn.functional as F
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PARTS = ("rate", "error", "masks", "auto", "merge", "train")
+ONE = "one GPU"  # begins the names of calls that have one rank's share of the work
 
 
 class Bench:
@@ -67,12 +69,14 @@ class Bench:
         """Median over rounds of the slowest rank's time of each call, of several that follow each other as layers do.
 
         The calls take turns, so that all of them meet the same heat and power: a GPU that has worked for a second is
-        some percent slower than one that has rested. The device waits for the host before the first layer only, 550 us
-        in a ring's forward: a part of that counts in each layer's time, the less the more layers there are."""
-        count = 1 if self.host else layers
+        some percent slower than one that has rested. It is slower after 100 ms of work, too, than after 50. So calls of
+        one GPU follow each other as many times more often as they have less work. The device waits for the host before
+        the first layer only, 550 us in a ring's forward: a part of that counts in each layer's time, the less the more
+        layers there are."""
         times = torch.empty((len(calls), self.rounds), device=self.device)
         for turn in range(-1, self.rounds):  # the first one is not counted
-            for i, call in enumerate(calls.values()):
+            for i, (name, call) in enumerate(calls.items()):
+                count = 1 if self.host else layers * (self.ranks if name.startswith(ONE) else 1)
                 call()
                 self.wait()
                 dist.barrier()
@@ -117,16 +121,52 @@ def ring_flash_attn() -> Any:
     return found
 
 
+def pytorchs_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float, softmax_scale: float,
+                     causal: bool, window_size_left: int, window_size_right: int, softcap: float, alibi_slopes: Any,
+                     return_softmax: bool) -> Tuple[Any, ...]:
+    """flash-attn's step as ring-flash-attn calls it, by PyTorch's FlashAttention-2."""
+    out, lse, *_ = torch.ops.aten._flash_attention_forward(
+        q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False, scale=softmax_scale)
+    return out, lse, None, None
+
+
+def pytorchs_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
+                      softmax_lse: torch.Tensor, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor,
+                      dropout_p: float, softmax_scale: float, causal: bool, window_size_left: int,
+                      window_size_right: int, softcap: float, alibi_slopes: Any, deterministic: bool,
+                      rng_state: Any = None) -> None:
+    """The same, backward. Its copies of the gradients take less than a hundredth of its time."""
+    unused = torch.empty(2, dtype=torch.int64, device=q.device)
+    made = torch.ops.aten._flash_attention_backward(
+        dout, q, k, v, out, softmax_lse, None, None, q.shape[1], k.shape[1], 0.0, causal, unused, unused,
+        scale=softmax_scale)
+    for gradient, part in zip((dq, dk, dv), made):
+        gradient.copy_(part)
+
+
+def zigzag_peers() -> Dict[str, Callable[..., Any]]:
+    """ring-flash-attn on fa2's kernels and on PyTorch's FlashAttention-2, if it is installed."""
+    if ring_flash_attn() is None:
+        return {}
+    loop: Any = sys.modules["ring_flash_attn.zigzag_ring_flash_attn"]
+    own = loop._flash_attn_forward, loop._flash_attn_backward
+
+    def run(steps: Tuple[Any, Any], *tensors: torch.Tensor) -> Any:
+        loop._flash_attn_forward, loop._flash_attn_backward = steps  # backward, which follows, finds them there
+        return loop.zigzag_ring_flash_attn_func(*tensors, causal=True)
+
+    return {"ring-flash-attn, fa2": functools.partial(run, own),
+            "ring-flash-attn, FA2": functools.partial(run, (pytorchs_forward, pytorchs_backward))}
+
+
 def rate_of(bench: Bench, rows: int) -> None:
     from fa2_attn import distributed
-    peer = None if bench.host else ring_flash_attn()
     *leaves, d_out = bench.tensors(rows)
     leaves = [tensor.requires_grad_() for tensor in leaves]
-    ways: Dict[str, Callable[..., Any]] = {"one GPU": lambda *t: bench.one(*t, causal=True)}
+    ways: Dict[str, Callable[..., Any]] = {ONE: lambda *t: bench.one(*t, causal=True)}
     for schedule in ("ring", "gather", "ulysses"):
         ways[schedule] = lambda *t, how=schedule: distributed.attention(*t, causal=True, schedule=how)
-    if peer is not None:
-        ways["ring-flash-attn"] = lambda *t: peer.zigzag_ring_flash_attn_func(*t, causal=True)
+    ways.update({} if bench.host else zigzag_peers())
     calls: Dict[str, Callable[[], Any]] = {}
     for name, function in ways.items():
         def forward(run: Callable[..., Any] = function) -> None:
@@ -141,15 +181,15 @@ def rate_of(bench: Bench, rows: int) -> None:
     times = bench.in_turns(calls, layers)
     bench.say(f"{rows:6} rows, {layers} layers")
     for name in ways:
-        work = 1 if name == "one GPU" else bench.ranks
-        bench.say(f"{rows:6} rows  {name:16}", *(
-            f"{title} {times[name + title]:9.1f} us {work * times['one GPU' + title] / times[name + title]:6.1%}"
+        work = 1 if name == ONE else bench.ranks
+        bench.say(f"{rows:6} rows  {name:20}", *(
+            f"{title} {times[name + title]:9.1f} us {work * times[ONE + title] / times[name + title]:6.1%}"
             for title in (" forward", " both")))
 
 
 def rate(bench: Bench) -> None:
     bench.say("rate: ring at 8192 rows at least 88 % and 90 % (aim 93 %, 95 %), at 32768 rows 95 % (98 %); "
-              "ring-flash-attn takes at least 1.1 times as long")
+              "ring-flash-attn takes at least 1.1 times as long on fa2's kernels, 1.5 times on FlashAttention-2")
     for rows in (48,) if bench.host else (8192, 32768):
         rate_of(bench, rows)
 

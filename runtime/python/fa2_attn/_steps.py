@@ -303,6 +303,9 @@ class _Pair:
 # If K and V have at most so many bytes, they travel as one message: the host needs some 60 us for each one that is sent
 # or received. A device copies these bytes in 12 us. Larger ones occupy it for longer than the host needs.
 _JOINED_BYTES = 1 << 24
+# NCCL's kernel, which passes large keys on, and this step's attention become ready at the same moment. If attention is
+# first, it occupies all SMs, and the keys arrive when it ends. So attention waits for so many clocks: about 10 us.
+_NCCL_FIRST_CLOCKS = 20000
 
 
 class _Keys:
@@ -332,6 +335,8 @@ class _Keys:
             sent = k.contiguous(), v.contiguous()
             got = tuple(torch.empty_like(tensor) for tensor in sent)
         self._passing = ring.begin(sent, got, f"keys in step {self._step + 1} of {ring.ranks}{self._name}")
+        if k.is_cuda and not self._joined:
+            torch.cuda._sleep(_NCCL_FIRST_CLOCKS)
 
     def next(self) -> None:
         """Waits for the next keys."""
