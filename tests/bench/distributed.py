@@ -68,24 +68,24 @@ class Bench:
     def in_turns(self, calls: Dict[str, Callable[[], Any]], layers: int = 4) -> Dict[str, float]:
         """Median over rounds of the slowest rank's time of each call, of several that follow each other as layers do.
 
-        The calls take turns, so that all of them meet the same heat and power: a GPU that has worked for a second is
-        some percent slower than one that has rested. It is slower after 100 ms of work, too, than after 50. So calls of
-        one GPU follow each other as many times more often as they have less work. The device waits for the host before
-        the first layer only, 550 us in a ring's forward: a part of that counts in each layer's time, the less the more
-        layers there are."""
+        The calls take turns, so that all of them meet the same heat. A GPU's clock depends on the power that it has
+        drawn in the last tenth of a second. So each call is repeated before it is timed, and calls of one GPU follow
+        each other as many times more often as they have less work. The device waits for the host before the first layer
+        only, 550 us in a ring's forward: a part of that counts in each layer's time, the less the more layers there
+        are."""
         times = torch.empty((len(calls), self.rounds), device=self.device)
         for turn in range(-1, self.rounds):  # the first one is not counted
             for i, (name, call) in enumerate(calls.items()):
                 count = 1 if self.host else layers * (self.ranks if name.startswith(ONE) else 1)
-                call()
-                self.wait()
-                dist.barrier()
-                begin = time.perf_counter()
-                for _ in range(count):
-                    call()
-                self.wait()
-                if turn >= 0:
-                    times[i, turn] = 1e6 * (time.perf_counter() - begin) / count
+                for timed in (False, turn >= 0):
+                    self.wait()
+                    dist.barrier()
+                    begin = time.perf_counter()
+                    for _ in range(count):
+                        call()
+                    self.wait()
+                    if timed:
+                        times[i, turn] = 1e6 * (time.perf_counter() - begin) / count
         dist.all_reduce(times, dist.ReduceOp.MAX)
         return {name: statistics.median(row) for name, row in zip(calls, times.tolist())}
 
@@ -149,13 +149,13 @@ def zigzag_peers() -> Dict[str, Callable[..., Any]]:
     if ring_flash_attn() is None:
         return {}
     loop: Any = sys.modules["ring_flash_attn.zigzag_ring_flash_attn"]
-    own = loop._flash_attn_forward, loop._flash_attn_backward
+    fa2: Any = sys.modules["flash_attn.flash_attn_interface"]
 
     def run(steps: Tuple[Any, Any], *tensors: torch.Tensor) -> Any:
         loop._flash_attn_forward, loop._flash_attn_backward = steps  # backward, which follows, finds them there
         return loop.zigzag_ring_flash_attn_func(*tensors, causal=True)
 
-    return {"ring-flash-attn, fa2": functools.partial(run, own),
+    return {"ring-flash-attn, fa2": functools.partial(run, (fa2._flash_attn_forward, fa2._flash_attn_backward)),
             "ring-flash-attn, FA2": functools.partial(run, (pytorchs_forward, pytorchs_backward))}
 
 
@@ -177,7 +177,7 @@ def rate_of(bench: Bench, rows: int) -> None:
             torch.autograd.grad(run(*leaves), leaves, d_out)
 
         calls.update({name + " forward": forward, name + " both": both})
-    layers = 16 if rows < 32768 else 4
+    layers = 32 if rows < 32768 else 4
     times = bench.in_turns(calls, layers)
     bench.say(f"{rows:6} rows, {layers} layers")
     for name in ways:
