@@ -201,9 +201,19 @@ static void format(const fa2_problem *problem, bool kinds_only, char *out, size_
     }
 }
 
-void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes)
+fa2i_shape fa2i_problem_shape(const fa2_problem *problem)
 {
-    format(problem, false, out, out_bytes);
+    fa2i_shape shape;
+    format(problem, false, shape.text, sizeof shape.text);
+    return shape;
+}
+
+fa2i_shape fa2i_problem_argument(const fa2_problem *problem)
+{
+    fa2i_shape shape = fa2i_problem_shape(problem);
+    for (char *c = shape.text; *c != '\0'; c++)
+        *c = *c == ' ' ? ',' : *c;
+    return shape;
 }
 
 void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS])

@@ -98,9 +98,7 @@ static bool has_failed(const fa2i_benchmark *b)
 
 static void report_unmeasured(const fa2i_benchmark *b)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&b->problem, shape, sizeof shape);
-    fa2i_shown_print(stderr, "fa2-tune: %s: not measured: %s\n", shape, b->message);
+    fa2i_shown_print(stderr, "fa2-tune: %s: not measured: %s\n", fa2i_problem_shape(&b->problem).text, b->message);
 }
 
 static fa2_status run(session *s)

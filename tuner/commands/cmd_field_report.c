@@ -81,12 +81,8 @@ static void add_argument(arguments *a, const char *text)
 
 static void add_shape(arguments *a, const fa2_problem *problem)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
-    for (char *c = shape; *c != '\0'; c++)
-        *c = *c == ' ' ? ',' : *c;
     add_argument(a, "--shape");
-    add_argument(a, shape);
+    add_argument(a, fa2i_problem_argument(problem).text);
 }
 
 /* Runs tune for the preset with every candidate, or for the random problems. *ret_status: its exit status. */

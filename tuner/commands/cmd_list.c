@@ -155,7 +155,7 @@ static const char *cell_of(const shown *column, const char *value, char text[FA2
     if (column->how == AS_MARK)
         return is_set(value) ? "*" : "";
     if (column->how == AS_VARIANT)
-        fa2i_variant_brief(value, text, FA2I_VARIANT_CHARS);
+        memcpy(text, fa2i_variant_brief(value).text, FA2I_VARIANT_CHARS);
     else
         snprintf(text, FA2I_VARIANT_CHARS, "%.*f", column->how, strtod(value, NULL));
     return text;
@@ -413,22 +413,18 @@ static fa2_status show_unmeasured(fa2i_cache *cache, const fa2_problem *problem,
 {
     fa2i_filter filter = {.device = options->filter.device, .problem = *problem};
     winner_listing w;
-    char shape[FA2I_PROBLEM_CHARS];
     memset(filter.given, true, sizeof filter.given);
-    fa2i_problem_format(problem, shape, sizeof shape);
     const fa2_status st = fa2i_cache_list_winners(cache, &filter, note_row, ret_known);
-    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s%s\n", shape, fa2i_cache_path(cache),
-                     *ret_known ? "; what the cost model chose:" : "");
+    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s%s\n", fa2i_problem_shape(problem).text,
+                     fa2i_cache_path(cache), *ret_known ? "; what the cost model chose:" : "");
     return st == FA2_OK && *ret_known && !options->json ? list_winners(cache, &filter, &w) : st;
 }
 
 static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter)
 {
-    char shape[FA2I_PROBLEM_CHARS];
     listing l;
     listing_init(&l, measurement_columns, sizeof measurement_columns / sizeof *measurement_columns);
-    fa2i_problem_format(problem, shape, sizeof shape);
-    printf("%s\n\n", shape);
+    printf("%s\n\n", fa2i_problem_shape(problem).text);
     return listing_end(&l, fa2i_cache_list_measurements(cache, problem, filter, add_row, &l));
 }
 

@@ -210,15 +210,15 @@ static fa2_status print_chosen(session *s, fa2i_predictor *predictor, const fa2_
     const fa2i_card *card = &predictor->device.card;
     fa2_status st = FA2_OK;
     fa2i_predicted predicted = {0};
-    char shape[FA2I_PROBLEM_CHARS], about[FA2I_PROBLEM_CHARS + 256];
-    fa2i_problem_format(problem, shape, sizeof shape);
+    char about[FA2I_PROBLEM_CHARS + 256];
+    const fa2i_shape shape = fa2i_problem_shape(problem);
     FA2_TRY(fa2i_predict(predictor, problem, &predicted));
     if (predicted.status != FA2_OK) {
-        fprintf(stderr, "fa2-tune: %s on sm_%d: the call fails: %s\n", shape, card->arch, predicted.message);
+        fprintf(stderr, "fa2-tune: %s on sm_%d: the call fails: %s\n", shape.text, card->arch, predicted.message);
         s->fails = true;
         goto done;
     }
-    snprintf(about, sizeof about, "// for %s on %s (sm_%d), by the rule %s\n", shape, card->name, card->arch,
+    snprintf(about, sizeof about, "// for %s on %s (sm_%d), by the rule %s\n", shape.text, card->name, card->arch,
              fa2_rule_string(predicted.decision.rule));
     FA2_TRY(print_kernel(s, &predicted.variant, card, about));
 done:

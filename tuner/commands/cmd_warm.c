@@ -45,11 +45,9 @@ static bool take(warmer *w, fa2_problem *ret_problem)
 
 static void finish(warmer *w, const fa2_problem *problem, fa2_status st)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
     pthread_mutex_lock(&w->lock);
     if (st != FA2_OK)
-        fa2i_note(&w->progress, "fa2-tune: %s: %s", shape, fa2_last_message());
+        fa2i_note(&w->progress, "fa2-tune: %s: %s", fa2i_problem_shape(problem).text, fa2_last_message());
     w->failed += st != FA2_OK;
     fa2i_progress_step(&w->progress, NULL);
     pthread_mutex_unlock(&w->lock);

@@ -99,11 +99,9 @@ static bool read_problem(lua_State *L, fa2_problem *ret_problem)
 static int host_shape(lua_State *L)
 {
     fa2_problem problem;
-    char shape[FA2I_PROBLEM_CHARS];
     if (!read_problem(L, &problem))
         return 2;
-    fa2i_problem_format(&problem, shape, sizeof shape);
-    lua_pushstring(L, shape);
+    lua_pushstring(L, fa2i_problem_shape(&problem).text);
     return 1;
 }
 
@@ -124,13 +122,10 @@ static int host_describe(lua_State *L)
 static void push_choice(lua_State *L, const fa2i_predicted *predicted)
 {
     const fa2i_decision *d = &predicted->decision;
-    char shape[FA2I_PROBLEM_CHARS] = "";
-    if (d->rule != FA2_RULE_DEFAULT)
-        fa2i_problem_format(&d->problem, shape, sizeof shape);
     lua_createtable(L, 0, 6);
     set_text(L, "rule", fa2_rule_string(d->rule));
     set_text(L, "variant", predicted->variant.text);
-    set_text(L, "from", shape);
+    set_text(L, "from", d->rule == FA2_RULE_DEFAULT ? "" : fa2i_problem_shape(&d->problem).text);
     lua_pushnumber(L, d->estimate_us);
     lua_setfield(L, -2, "us");
     lua_pushnumber(L, d->distance);

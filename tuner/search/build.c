@@ -123,9 +123,7 @@ static fa2_status add_problem(work *w, const fa2_problem *problem)
     size_t count = 0;
     fa2_status st = fa2i_generator_candidates(w->build->generator, problem, &w->result.card, &variants, &count);
     if (st == FA2_E_UNSUPPORTED) {
-        char shape[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(problem, shape, sizeof shape);
-        fa2i_note(&w->progress, "%s: %s", shape, fa2_last_message());
+        fa2i_note(&w->progress, "%s: %s", fa2i_problem_shape(problem).text, fa2_last_message());
         w->result.unserved++;
         return FA2_OK;
     }

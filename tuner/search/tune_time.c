@@ -281,7 +281,6 @@ done:
  * returns if wait is false. */
 static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait)
 {
-    char shape[FA2I_PROBLEM_CHARS];
     if (!fa2i_tune_claim(tune, "measure", &problem->problem, wait)) {
         tune->beside = true;
         return FA2_OK;
@@ -293,8 +292,7 @@ static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait
     fa2i_tune_unclaim(tune, "measure", &problem->problem);
     if (st != FA2_OK)
         return st;
-    fa2i_problem_format(&problem->problem, shape, sizeof shape);
-    fa2i_progress_step(&tune->progress, shape);
+    fa2i_progress_step(&tune->progress, fa2i_problem_shape(&problem->problem).text);
     if (problem->state != FA2I_PROBLEM_OPEN)
         fa2i_tune_print_problem(tune, problem);
     return FA2_OK;

@@ -156,16 +156,11 @@ PyObject *fa2py_problem_dict(const fa2_problem *problem)
 
 PyObject *fa2py_problem_text(PyObject *module, PyObject *fields)
 {
-    char text[FA2I_PROBLEM_CHARS];
     fa2_problem problem;
     (void)module;
     if (!fa2py_problem_parse(fields, &problem))
         return NULL;
-    fa2i_problem_format(&problem, text, sizeof text);
-    for (char *c = text; *c != '\0'; c++)
-        if (*c == ' ')
-            *c = ',';
-    return PyUnicode_FromString(text);
+    return PyUnicode_FromString(fa2i_problem_argument(&problem).text);
 }
 
 void fa2py_nearest_try(fa2i_nearest *nearest, PyObject *text, const char *name)
