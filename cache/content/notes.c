@@ -79,8 +79,7 @@ fa2_status fa2i_cache_get_answer(fa2i_cache *cache, const fa2i_key *question, co
     if (!read_answer(stmt, ret_answer))
         st = FA2_E_NOT_FOUND;
 done:
-    sqlite3_finalize(stmt);
-    return fa2i_sql_end(cache, st);
+    return fa2i_sql_close(cache, stmt, st);
 }
 
 /* ---- writing ---- */

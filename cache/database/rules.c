@@ -388,8 +388,7 @@ fa2_status fa2i_rules_mend(fa2i_cache *cache)
         fa2i_text_add(&sql, "UPDATE OR IGNORE %s AS t SET %s = ", rules[i].table, rules[i].column);
         fa2i_rules_add_mended(&sql, rules[i].table, rules[i].column);
         fa2i_text_add(&sql, " WHERE fa2_fault(%d, t.%s) IS NOT NULL", i, rules[i].column);
-        st = sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, sql.data, NULL, 0);
-        fa2i_text_done(&sql);
+        st = fa2i_sql_script_text(cache, &sql);
     }
     return st;
 }
