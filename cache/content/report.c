@@ -91,6 +91,21 @@ done:
 
 /* ---- rows ---- */
 
+const char *fa2i_row_value(int columns, const char *const *names, const char *const *values, const char *name)
+{
+    for (int i = 0; i < columns; i++)
+        if (strcmp(names[i], name) == 0)
+            return values[i];
+    return NULL;
+}
+
+int fa2i_row_note(void *user, int columns, const char *const *names, const char *const *values)
+{
+    (void)columns, (void)names, (void)values;
+    *(bool *)user = true;
+    return 1;
+}
+
 static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn row_fn, void *user)
 {
     const char *names[COLUMNS_MAX];

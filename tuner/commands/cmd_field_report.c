@@ -271,12 +271,11 @@ static fa2_status check_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
     size_t different = 0;
-    const char *given = fa2i_environment("TMPDIR");
     char *folder = NULL, *name = NULL;
     bool made = false;
     FILE *in = NULL;
     FA2_TRY(fa2i_place_open_export(r->path, &in));
-    FA2_TRY(fa2i_text_make(&folder, "%s/fa2-field-XXXXXX", given != NULL ? given : "/tmp"));
+    FA2_TRY(fa2i_text_make(&folder, "%s/fa2-field-XXXXXX", fa2i_environment_folder()));
     made = mkdtemp(folder) != NULL;
     if (!made)
         FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder", folder, strerror(errno)));

@@ -67,13 +67,8 @@ static bool is_key(const char *text)
 static int take_variant(void *user, int columns, const char *const *names, const char *const *values)
 {
     session *s = user;
-    const char *key = NULL, *variant = NULL;
-    for (int i = 0; i < columns; i++) {
-        if (strcmp(names[i], "key") == 0)
-            key = values[i];
-        if (strcmp(names[i], "variant") == 0)
-            variant = values[i];
-    }
+    const char *key = fa2i_row_value(columns, names, values, "key");
+    const char *variant = fa2i_row_value(columns, names, values, "variant");
     if (key == NULL || variant == NULL || strcmp(key, s->options.positional) != 0)
         return 0;
     snprintf(s->variant, sizeof s->variant, "%s", variant);
