@@ -79,32 +79,16 @@ static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
                                            [FA2_WINDOW_PREFIX] = "prefix",
                                            [FA2_WINDOW_CHUNK] = "chunk"};
 
-/* Returns the words of an enumeration, or NULL for numbers. */
-static const char *const *words_of(fa2i_field_type type)
-{
-    switch (type) {
-    case FA2I_TYPE_OP:
-        return op_words;
-    case FA2I_TYPE_DTYPE:
-        return dtype_words;
-    case FA2I_TYPE_BIAS:
-        return bias_words;
-    case FA2I_TYPE_ROTARY:
-        return rotary_words;
-    case FA2I_TYPE_SUMS:
-        return sums_words;
-    case FA2I_TYPE_SCORES:
-        return scores_words;
-    case FA2I_TYPE_KV:
-        return kv_words;
-    case FA2I_TYPE_KV_SCALES:
-        return kv_scales_words;
-    case FA2I_TYPE_INT:
-        return NULL;
-    }
-    assert(false && "unknown type");
-    return NULL;
-}
+/* By type; numbers have none. */
+static const char *const *const words_of[] = {[FA2I_TYPE_INT] = NULL,
+                                              [FA2I_TYPE_OP] = op_words,
+                                              [FA2I_TYPE_DTYPE] = dtype_words,
+                                              [FA2I_TYPE_BIAS] = bias_words,
+                                              [FA2I_TYPE_ROTARY] = rotary_words,
+                                              [FA2I_TYPE_SUMS] = sums_words,
+                                              [FA2I_TYPE_SCORES] = scores_words,
+                                              [FA2I_TYPE_KV] = kv_words,
+                                              [FA2I_TYPE_KV_SCALES] = kv_scales_words};
 
 /* ---- one field ---- */
 
@@ -134,7 +118,7 @@ int32_t fa2i_field_missing_value(const fa2_problem *problem, int field)
 const char *fa2i_field_word(int field, int32_t value)
 {
     const fa2i_field *f = &fa2i_fields[field];
-    const char *const *words = words_of(f->type);
+    const char *const *words = words_of[f->type];
     assert(words == NULL || (value >= f->least && value <= f->most));
     return words == NULL ? NULL : words[value];
 }

@@ -11,19 +11,13 @@
 
 const char *fa2_rule_string(fa2_rule rule)
 {
-    switch (rule) {
-    case FA2_RULE_EXACT:
-        return "exact";
-    case FA2_RULE_NEAREST:
-        return "nearest";
-    case FA2_RULE_ARCH:
-        return "arch";
-    case FA2_RULE_DEFAULT:
-        return "default";
-    case FA2_RULE_SHIPPED:
-        return "shipped";
-    }
-    return "unknown rule";
+    static const char *const words[] = {[FA2_RULE_EXACT] = "exact",
+                                        [FA2_RULE_NEAREST] = "nearest",
+                                        [FA2_RULE_ARCH] = "arch",
+                                        [FA2_RULE_DEFAULT] = "default",
+                                        [FA2_RULE_SHIPPED] = "shipped"};
+    const size_t at = (size_t)rule;
+    return at < sizeof words / sizeof *words ? words[at] : "unknown rule";
 }
 
 static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
