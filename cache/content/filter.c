@@ -116,7 +116,7 @@ static fa2_status run_with(fa2i_cache *cache, const char *base, const fa2i_filte
     return fa2i_sql_script_text(cache, &text);
 }
 
-static bool names_problem(const fa2i_filter *filter)
+bool fa2i_filter_names_problem(const fa2i_filter *filter)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (filter->given[field])
@@ -146,7 +146,7 @@ static fa2_status collect_all(fa2i_cache *cache, const fa2i_filter *filter)
     /* Verifications and code belong to no problem. */
     fa2i_filter verdicts = {.device = filter->device, .variant = filter->variant};
     fa2i_filter kernels = {.variant = filter->variant};
-    const bool of_problems = names_problem(filter);
+    const bool of_problems = fa2i_filter_names_problem(filter);
     verdicts.failures = kernels.failures = filter->failures;
     FA2_TRY(run_with(cache, collect, filter, " AND (m.outcome <> 'ok' OR coalesce(v.outcome, 'ok') <> 'ok')"));
     FA2_TRY(run_with(cache, collect_winners, filter, " AND false"));

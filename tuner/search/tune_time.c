@@ -70,10 +70,10 @@ static fa2_status learn(const fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
     size_t count = 0;
-    size_t *kernels = fa2i_alloc_array(t->count, sizeof *kernels);
-    double *us = fa2i_alloc_array(t->count, sizeof *us);
-    if (kernels == NULL || us == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu measurements", t->count));
+    size_t *kernels = NULL;
+    double *us = NULL;
+    FA2_TRY(FA2I_NEW(kernels, t->count));
+    FA2_TRY(FA2I_NEW(us, t->count));
     for (size_t i = 0; i < t->count; i++) {
         if (t->contenders[i].outcome != FA2I_OUTCOME_OK || t->contenders[i].statistics.median <= 0)
             continue;
