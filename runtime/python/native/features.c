@@ -50,9 +50,8 @@ static bool check_per_sequence(const fa2_problem *problem, int more, const fa2py
     if (tensor->ndim == 1 && is_type(tensor, DL_INT, 32) && tensor->shape[0] == wanted &&
         (stride_of(tensor, 0) == 1 || wanted == 1))
         return true;
-    PyErr_Format(PyExc_ValueError, "%s must be int32 [batch%s], with %d sequences, contiguous", operand->name,
-                 more ? " + 1" : "", (int)problem->batch);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s must be int32 [batch%s], with %d sequences, contiguous", operand->name,
+                        more ? " + 1" : "", (int)problem->batch);
 }
 
 /* Checks int64 [1], the seed, or [2], seed and offset. */
@@ -62,8 +61,8 @@ static bool check_seed(const fa2py_operand *seed)
     if ((is_type(tensor, DL_INT, 64) || is_type(tensor, DL_UINT, 64)) && tensor->ndim == 1 &&
         (tensor->shape[0] == 1 || (tensor->shape[0] == 2 && stride_of(tensor, 0) == 1)))
         return true;
-    PyErr_SetString(PyExc_ValueError, "dropout_seed must be an int, or int64 [1], the seed, or [2], seed and offset");
-    return false;
+    return fa2py_refuse(PyExc_ValueError,
+                        "dropout_seed must be an int, or int64 [1], the seed, or [2], seed and offset");
 }
 
 /* Checks int32 [batch, pages], pages contiguous. */
@@ -71,18 +70,17 @@ static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
 {
     const dl_tensor *tensor = &table->view.tensor;
     if (tensor->ndim != 2 || !is_type(tensor, DL_INT, 32) || tensor->shape[0] != problem->batch ||
-        (tensor->shape[1] > 1 && stride_of(tensor, 1) != 1)) {
-        PyErr_Format(PyExc_ValueError,
-                     "block_table must be int32 [batch, pages], with %d sequences, contiguous in the last dimension",
-                     (int)problem->batch);
-        return false;
-    }
+        (tensor->shape[1] > 1 && stride_of(tensor, 1) != 1))
+        return fa2py_refuse(
+            PyExc_ValueError,
+            "block_table must be int32 [batch, pages], with %d sequences, contiguous in the last dimension",
+            (int)problem->batch);
     const int64_t keys = tensor->shape[1] * problem->page;
     if (keys >= problem->seq_k)
         return true;
-    PyErr_Format(PyExc_ValueError, "block_table has %lld pages of %d keys for a sequence, and max_seqlen_k is %d",
-                 (long long)tensor->shape[1], (int)problem->page, (int)problem->seq_k);
-    return false;
+    return fa2py_refuse(PyExc_ValueError,
+                        "block_table has %lld pages of %d keys for a sequence, and max_seqlen_k is %d",
+                        (long long)tensor->shape[1], (int)problem->page, (int)problem->seq_k);
 }
 
 /* Checks the scales of the rows of k or v: float32, or float16 as k_scale, of its shape without the columns. A size may
@@ -143,9 +141,8 @@ static bool check_new_packed(const fa2_problem *problem, const fa2py_operand *op
 {
     if (rows == problem->total_q && heads == problem->heads_kv && operand->shape[3] == columns)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s must be packed as q is, with %d rows, %d heads and head_dim %d", operand->name,
-                 (int)problem->total_q, (int)problem->heads_kv, (int)columns);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s must be packed as q is, with %d rows, %d heads and head_dim %d",
+                        operand->name, (int)problem->total_q, (int)problem->heads_kv, (int)columns);
 }
 
 /* Checks new keys or values, [batch, seq, heads_kv, columns]: the cache's shape except for the length. */
@@ -156,20 +153,19 @@ static bool check_new(const fa2py_call *call, const fa2_problem *problem, const 
     const bool is_v = operand != k_new && problem->head_dim_v != 0;
     const int32_t columns = is_v ? problem->head_dim_v : problem->head_dim;
     const int64_t *shape = operand->shape;
-    if (operand != k_new && problem->v_in_k && !fa2py_begin_alike(call, k_new, operand)) {
-        PyErr_SetString(PyExc_ValueError, "v is the first columns of k; v_new must be those of k_new, as a view of it");
-        return false;
-    }
+    if (operand != k_new && problem->v_in_k && !fa2py_begin_alike(call, k_new, operand))
+        return fa2py_refuse(PyExc_ValueError,
+                            "v is the first columns of k; v_new must be those of k_new, as a view of it");
     if (problem->varlen)
         return check_new_packed(problem, operand, shape[seq], shape[head], columns);
     if (shape[0] == problem->batch && shape[seq] == k_new->shape[seq] && shape[head] == problem->heads_kv &&
         shape[3] == columns)
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and head_dim %d",
-                 operand->name, call->heads_first ? ", heads before seq," : "", (int)problem->batch,
-                 (long long)k_new->shape[seq], (int)problem->heads_kv, (int)columns);
-    return false;
+    return fa2py_refuse(
+        PyExc_ValueError,
+        "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and head_dim %d",
+        operand->name, call->heads_first ? ", heads before seq," : "", (int)problem->batch,
+        (long long)k_new->shape[seq], (int)problem->heads_kv, (int)columns);
 }
 
 /* Checks [positions, rotary_dim / 2] of q's type, contiguous. cos and sin have the same shape. */
@@ -181,10 +177,10 @@ static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos, const
         tensor->shape[1] == cos->view.tensor.shape[1] && (tensor->shape[1] == 1 || stride_of(tensor, 1) == 1) &&
         (tensor->shape[0] == 1 || stride_of(tensor, 0) == tensor->shape[1]))
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "%s must be [positions, rotary_dim / 2], of q's type, contiguous; rotary_cos and rotary_sin alike",
-                 operand->name);
-    return false;
+    return fa2py_refuse(
+        PyExc_ValueError,
+        "%s must be [positions, rotary_dim / 2], of q's type, contiguous; rotary_cos and rotary_sin alike",
+        operand->name);
 }
 
 static bool is_scale(int feature)

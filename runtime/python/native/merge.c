@@ -111,10 +111,8 @@ static bool open_output(PyObject *given, const char *name, dl_dtype dtype, int r
     if (!is_given)
         Py_DECREF(object);
     const dl_tensor *tensor = &operand->view.tensor;
-    if (ok && tensor->ndim != rank) {
-        PyErr_Format(PyExc_ValueError, "%s has %d dimensions; it must have %d", name, (int)tensor->ndim, rank);
-        return false;
-    }
+    if (ok && tensor->ndim != rank)
+        return fa2py_refuse(PyExc_ValueError, "%s has %d dimensions; it must have %d", name, (int)tensor->ndim, rank);
     static const char *const dimensions[] = {"in dimension 0", "in dimension 1", "in dimension 2", "in dimension 3"};
     for (int i = 0; ok && i < rank; i++)
         ok = fa2py_check_same(name, tensor->shape[i], "the result", shape[i], dimensions[i]);
@@ -127,9 +125,8 @@ static bool check_out_dtype(PyObject *const *values, dl_dtype dtype, const dl_te
     const bool is_asked = values[ARG_DTYPE] != NULL && values[ARG_DTYPE] != Py_None;
     if (!is_asked || memcmp(&out->dtype, &dtype, sizeof dtype) == 0)
         return true;
-    PyErr_Format(PyExc_ValueError, "out is %s and dtype %S; give one of them", fa2py_dtype_word(out->dtype),
-                 values[ARG_DTYPE]);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "out is %s and dtype %S; give one of them", fa2py_dtype_word(out->dtype),
+                        values[ARG_DTYPE]);
 }
 
 static bool open_outputs(PyObject *const *values, dl_dtype dtype, void *stream, fa2py_operand *o)
@@ -149,12 +146,10 @@ static bool make_problem(const fa2py_operand *o, fa2_problem *problem)
     const bool is_half =
         out->dtype.bits == 16 && out->dtype.lanes == 1 && (out->dtype.code == DL_FLOAT || out->dtype.code == DL_BFLOAT);
     const bool is_fp32 = memcmp(&out->dtype, &fp32, sizeof fp32) == 0;
-    if ((!is_half && !is_fp32) || (out->shape[DIM] > 1 && stride_of(out, DIM) != 1)) {
-        PyErr_Format(PyExc_ValueError,
-                     "out is %s; it must be float16, bfloat16 or float32, with a contiguous last dimension",
-                     fa2py_dtype_word(out->dtype));
-        return false;
-    }
+    if ((!is_half && !is_fp32) || (out->shape[DIM] > 1 && stride_of(out, DIM) != 1))
+        return fa2py_refuse(PyExc_ValueError,
+                            "out is %s; it must be float16, bfloat16 or float32, with a contiguous last dimension",
+                            fa2py_dtype_word(out->dtype));
     *problem = (fa2_problem){.struct_bytes = sizeof *problem,
                              .op = FA2_OP_MERGE,
                              .dtype = is_half && out->dtype.code == DL_BFLOAT ? FA2_BF16 : FA2_FP16,

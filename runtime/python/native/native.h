@@ -25,6 +25,9 @@
 extern PyObject *fa2py_error; /* fa2_attn.Error */
 bool fa2py_errors_init(PyObject *module);
 
+/* Raises an exception with a text as PyErr_Format makes it. Returns false. */
+bool fa2py_refuse(PyObject *type, const char *format, ...);
+
 /* Raises the exception of a status: ValueError, NotImplementedError, MemoryError or fa2_attn.Error. Its text is this
  * thread's last message. Returns NULL. */
 PyObject *fa2py_raise(fa2_status status);

@@ -54,10 +54,8 @@ PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
     enum { FIRST_WATCHER = 5 };
     const Py_ssize_t count = PyTuple_Size(args);
     (void)module;
-    if (count < FIRST_WATCHER || count - FIRST_WATCHER > WATCHERS_MAX) {
-        PyErr_SetString(PyExc_TypeError, set_torch_words);
-        return NULL;
-    }
+    if (count < FIRST_WATCHER || count - FIRST_WATCHER > WATCHERS_MAX)
+        return PyErr_Format(PyExc_TypeError, set_torch_words);
     watcher_count = 0;
     replace(&functions[FA2PY_WAY_DISPATCHER], PyTuple_GetItem(args, 0));
     replace(&functions[FA2PY_WAY_AUTOGRAD], PyTuple_GetItem(args, 1));
@@ -297,11 +295,9 @@ static bool check_settings(PyObject *const *values)
 {
     static const int never[] = {DROPOUT_P, IS_CAUSAL, ENABLE_GQA};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
-        if (values[never[i]] == Py_None) {
-            PyErr_Format(PyExc_TypeError, "sdpa(): %s is None; it must be a %s", words[never[i]],
-                         never[i] == DROPOUT_P ? "number" : "bool");
-            return false;
-        }
+        if (values[never[i]] == Py_None)
+            return fa2py_refuse(PyExc_TypeError, "sdpa(): %s is None; it must be a %s", words[never[i]],
+                                never[i] == DROPOUT_P ? "number" : "bool");
     }
     bool truth = false;
     return fa2py_parse_truth(values[IS_CAUSAL], words[IS_CAUSAL], &truth) &&
