@@ -116,12 +116,7 @@ static PyObject *gradients_of(const fa2py_operand *o)
     for (int i = DSINKS; i <= DBIAS; i++)
         if (o[i].object != NULL)
             objects[count++] = o[i].object;
-    PyObject *made = PyTuple_New(count);
-    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
-        Py_INCREF(objects[i]);
-        (void)PyTuple_SetItem(made, i, objects[i]);
-    }
-    return made;
+    return fa2py_tuple(objects, count);
 }
 
 static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features,

@@ -76,6 +76,17 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
     return true;
 }
 
+PyObject *fa2py_tuple(PyObject *const *values, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *value = values[i] != NULL ? values[i] : Py_None;
+        Py_INCREF(value);
+        (void)PyTuple_SetItem(tuple, i, value);
+    }
+    return tuple;
+}
+
 /* ---- settings ---- */
 
 static bool is_given(PyObject *value)

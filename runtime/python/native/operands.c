@@ -131,6 +131,16 @@ static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q, elem_
     return true;
 }
 
+int64_t fa2py_stride_of(const dl_tensor *tensor, int dimension)
+{
+    int64_t row_major = 1;
+    for (int i = tensor->ndim - 1; i > dimension; i--)
+        row_major *= tensor->shape[i];
+    if (tensor->shape[dimension] == 1)
+        return 0;
+    return tensor->strides != NULL ? tensor->strides[dimension] : row_major;
+}
+
 bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b, const char *what)
 {
     if (a == b)

@@ -90,14 +90,10 @@ static PyObject *plain_settings(PyObject *const *values, int count)
     for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
         if (i != FA2PY_SET_context && !(i == FA2PY_SET_dropout_p ? is_zero(settings[i]) : is_off(settings[i])))
             return NULL;
-    PyObject *tuple = PyTuple_New(FA2PY_PLAIN_SETTINGS);
-    for (int i = 0; tuple != NULL && i < FA2PY_PLAIN_SETTINGS; i++) {
-        PyObject *value = i < FA2PY_PLAIN_DETERMINISTIC ? settings[fa2py_plain_place(i)] : NULL;
-        value = value != NULL ? value : Py_None;
-        Py_INCREF(value);
-        (void)PyTuple_SetItem(tuple, i, value);
-    }
-    return tuple;
+    PyObject *plain[FA2PY_PLAIN_SETTINGS] = {NULL};
+    for (int i = 0; i < FA2PY_PLAIN_DETERMINISTIC; i++)
+        plain[i] = settings[fa2py_plain_place(i)];
+    return fa2py_tuple(plain, FA2PY_PLAIN_SETTINGS);
 }
 
 PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
@@ -110,14 +106,8 @@ PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
     }
     if (PyErr_Occurred())
         return NULL;
-    PyObject *tuple = PyTuple_New(count), *result = NULL;
-    for (int i = 0; tuple != NULL && i < count; i++) {
-        PyObject *value = values[i] != NULL ? values[i] : Py_None;
-        Py_INCREF(value);
-        (void)PyTuple_SetItem(tuple, i, value);
-    }
-    if (tuple != NULL)
-        result = PyObject_CallObject(functions[way], tuple);
+    PyObject *tuple = fa2py_tuple(values, count);
+    PyObject *result = tuple != NULL ? PyObject_CallObject(functions[way], tuple) : NULL;
     Py_XDECREF(tuple);
     return result;
 }
@@ -315,14 +305,11 @@ static bool is_refusal(bool in_place)
 /* Calls a function of the module with all arguments. Arguments that were not given get their defaults. */
 static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *values)
 {
-    PyObject *tuple = PyTuple_New(SDPA_COUNT), *result = NULL;
+    PyObject *all[SDPA_COUNT] = {[IS_CAUSAL] = Py_False, [ENABLE_GQA] = Py_False}, *result = NULL;
+    for (int i = 0; i < SDPA_COUNT; i++)
+        all[i] = values[i] != NULL ? values[i] : all[i];
+    PyObject *tuple = fa2py_tuple(all, SDPA_COUNT);
     PyObject *function = PyObject_GetAttrString(module, name);
-    PyObject *const defaults[SDPA_COUNT] = {[IS_CAUSAL] = Py_False, [ENABLE_GQA] = Py_False};
-    for (int i = 0; tuple != NULL && i < SDPA_COUNT; i++) {
-        PyObject *value = values[i] != NULL ? values[i] : defaults[i] != NULL ? defaults[i] : Py_None;
-        Py_INCREF(value);
-        (void)PyTuple_SetItem(tuple, i, value);
-    }
     if (tuple != NULL && function != NULL)
         result = PyObject_CallObject(function, tuple);
     Py_XDECREF(function);
@@ -334,13 +321,9 @@ static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *
 static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     const Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
-    PyObject *tuple = PyTuple_New(count), *keywords = PyDict_New(), *result = NULL;
+    PyObject *tuple = fa2py_tuple(args, count), *keywords = PyDict_New(), *result = NULL;
     PyObject *function = PyObject_GetAttrString(module, "_torch_sdpa");
     bool ok = tuple != NULL && keywords != NULL && function != NULL;
-    for (Py_ssize_t i = 0; ok && i < count; i++) {
-        Py_INCREF(args[i]);
-        (void)PyTuple_SetItem(tuple, i, args[i]);
-    }
     for (Py_ssize_t i = 0; ok && i < named; i++)
         ok = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), args[count + i]) == 0;
     if (ok)
