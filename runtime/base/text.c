@@ -17,12 +17,23 @@ static bool reserve(fa2i_text *text, size_t more)
 {
     if (text->failed)
         return false;
-    char *data =
-        more < SIZE_MAX - text->length ? fa2i_room_for(text->data, text->length + more + 1, &text->capacity, 1) : NULL;
-    text->failed = data == NULL;
-    if (data == NULL)
+    if (more < text->capacity - text->length)
+        return true;
+    size_t capacity = text->capacity < 64 ? 64 : text->capacity;
+    while (more >= capacity - text->length) {
+        if (capacity > SIZE_MAX / 2) {
+            text->failed = 1;
+            return false;
+        }
+        capacity *= 2;
+    }
+    char *data = fa2i_realloc(text->data, capacity);
+    if (data == NULL) {
+        text->failed = 1;
         return false;
+    }
     text->data = data;
+    text->capacity = capacity;
     text->data[text->length] = '\0';
     return true;
 }
