@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include "cache/cache.h"
 #include "runtime/base/status.h"
+#include "runtime/base/text.h"
 
 enum {
     FA2I_APPLICATION_ID = 0x46413254, /* as in schema.sql */
@@ -201,9 +202,16 @@ fa2_status fa2i_sql_data_version(fa2i_cache *cache, int64_t *ret_version);
 /* Commit if st is FA2_OK, else roll back; unlock. Returns st, or why the commit failed. */
 fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st);
 
+/* The same for a transaction of one statement, which is finalized. */
+fa2_status fa2i_sql_close(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_status st);
+
 /* Prepare and bind. On FA2_OK *ret_stmt belongs to the caller. */
 fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
                             sqlite3_stmt **ret_stmt);
+
+/* The same for a text that was composed, which is then empty. */
+fa2_status fa2i_sql_prepare_text(fa2i_cache *cache, fa2i_text *text, const fa2i_sql_value *values, size_t count,
+                                 sqlite3_stmt **ret_stmt);
 
 /* *ret_row: there is a row to read. */
 fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row);
@@ -236,6 +244,9 @@ fa2_status fa2i_sql_counts(fa2i_cache *cache, const fa2i_sql_count *counts, size
 
 /* Several statements, without parameters. */
 fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script);
+
+/* The same for a text that was composed, which is then empty. */
+fa2_status fa2i_sql_script_text(fa2i_cache *cache, fa2i_text *text);
 
 /* FA2_E_DATABASE when this SQLite was built without its JSON functions. */
 fa2_status fa2i_sql_need_json(fa2i_cache *cache);

@@ -79,18 +79,17 @@ const char *gpu_layout_name(gpu_layout layout)
 void gpu_grid_note(gpu_grid *grid, const fa2_problem *problem, const char *name, const char *failure, double error,
                    const char *what)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
+    const fa2i_shape shape = fa2i_problem_shape(problem);
     pthread_mutex_lock(&grid->mutex);
     gpu_tally *tally = &grid->tallies[problem->dtype];
     tally->launches++;
     if (failure[0] != '\0') {
         tally->failures++;
-        fprintf(stderr, "%s %s: %s\n", shape, name, failure);
+        fprintf(stderr, "%s %s: %s\n", shape.text, name, failure);
     }
     if (error > tally->worst) {
         tally->worst = error;
-        snprintf(tally->worst_case, sizeof tally->worst_case, "%s of %s %s", what, shape, name);
+        snprintf(tally->worst_case, sizeof tally->worst_case, "%s of %s %s", what, shape.text, name);
     }
     pthread_mutex_unlock(&grid->mutex);
 }

@@ -393,14 +393,12 @@ static void test_totals(void)
 
 static void test_problem_text(void)
 {
-    char text[128];
     fa2_problem problem = good;
-    fa2i_problem_format(&problem, text, sizeof text);
-    CHECK_STR(text, "B=2 Hq=8 Hkv=2 Sq=100 Sk=200 D=64 dtype=fp16 causal=0");
+    CHECK_STR(fa2i_problem_shape(&problem).text, "B=2 Hq=8 Hkv=2 Sq=100 Sk=200 D=64 dtype=fp16 causal=0");
     problem.causal = 1;
     problem.dtype = FA2_BF16;
-    fa2i_problem_format(&problem, text, sizeof text);
-    CHECK_STR(text, "B=2 Hq=8 Hkv=2 Sq=100 Sk=200 D=64 dtype=bf16 causal=1");
+    CHECK_STR(fa2i_problem_shape(&problem).text, "B=2 Hq=8 Hkv=2 Sq=100 Sk=200 D=64 dtype=bf16 causal=1");
+    CHECK_STR(fa2i_problem_argument(&problem).text, "B=2,Hq=8,Hkv=2,Sq=100,Sk=200,D=64,dtype=bf16,causal=1");
 }
 
 static void test_names(void)

@@ -35,6 +35,15 @@ terminate() {
 has_run() {
     [ "$(cut -d ' ' -f 14 "/proc/$1/stat")" -ge $((3 * $(getconf CLK_TCK) / 10)) ]
 }
+
+# stop_scripts WHAT MESSAGE: a build that SIGTERM ends while its scripts run says MESSAGE.
+stop_scripts() {
+    "$tune" build --arch sm_86 --shape "$shape" >out 2>err &
+    build=$!
+    await $build has_run $build
+    terminate $build "$1"
+    has err "$2"
+}
 has_kernels() {
     "$tune" check 2>/dev/null | grep -q "kernels  *[1-9]"
 }
@@ -281,19 +290,11 @@ has err "the scripts run without end"
 for script in 'while true do end' \
     'local a, b = ("x"):rep(5e7) .. "a", ("x"):rep(5e7) .. "b" while a < b do end'; do
     echo "$script" >bad/gen/init.lua
-    "$tune" build --arch sm_86 --shape $shape >out 2>err &
-    build=$!
-    await $build has_run $build
-    terminate $build "build with the script $script"
-    has err "interrupted while the scripts ran"
+    stop_scripts "build with the script $script" "interrupted while the scripts ran"
 done
 # A call of a library function cannot be stopped; the process ends ten seconds after the signal.
 echo 'string.find(string.rep("a", 200), string.rep("a-", 40) .. "b")' >bad/gen/init.lua
-"$tune" build --arch sm_86 --shape $shape >out 2>err &
-build=$!
-await $build has_run $build
-terminate $build "build with an endless call"
-has err "interrupted, but did not end in time"
+stop_scripts "build with an endless call" "interrupted, but did not end in time"
 # A folder in the place of a script is none.
 rm bad/gen/init.lua
 mkdir bad/gen/init.lua

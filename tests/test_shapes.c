@@ -38,11 +38,9 @@ static void check_refused(const char *text, const char *message)
 
 static void check_shape(const fa2i_shapes *shapes, size_t index, const char *expected)
 {
-    char text[128] = "";
     CHECK(index < shapes->count);
     if (index < shapes->count)
-        fa2i_problem_format(&shapes->items[index], text, sizeof text);
-    CHECK_STR(text, expected);
+        CHECK_STR(fa2i_problem_shape(&shapes->items[index]).text, expected);
 }
 
 static void check_csv(const char *text, size_t bytes)

@@ -249,11 +249,9 @@ static fa2i_stored_answer sample_answer(int number, fa2i_cache *cache)
 {
     fa2i_stored_answer answer = {.question.bytes = {(uint8_t)number, (uint8_t)(number >> 8)},
                                  .kernel = tuned_key(1),
-                                 .rule = FA2_RULE_DEFAULT,
                                  .tried = 1,
-                                 .near = tuned_problem(1, 512)};
-    const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_problem_class(&problem, answer.class_key);
+                                 .decision = {.rule = FA2_RULE_DEFAULT, .problem = tuned_problem(1, 512)}};
+    fa2i_problem_class(&answer.decision.problem, answer.class_key);
     CHECK_EQ(fa2i_cache_data_version(cache, &answer.version), FA2_OK);
     return answer;
 }

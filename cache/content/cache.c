@@ -413,8 +413,7 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
     if (!damaged && kernel.variant.recipe.abi != abi)
         st = no_kernel(cache, key, " that this fa2 knows how to launch");
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK && damaged) {
         fa2i_row_report_unused(cache, key, "is damaged and is not used", "see fa2-tune check");
         drop_damaged_image(cache, key);

@@ -147,8 +147,7 @@ fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret
                              NULL, 0, &stmt));
     FA2_TRY(read_kernels(cache, stmt, &kernels, &count));
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK) {
         *ret_kernels = kernels;
         *ret_count = count;

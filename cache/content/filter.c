@@ -62,7 +62,6 @@ fa2_status fa2i_cache_known_problems(fa2i_cache *cache, const fa2i_filter *filte
                                   "1 FROM ";
     fa2_status st;
     fa2i_text text = {0};
-    char *sql = NULL;
     sqlite3_stmt *stmt = NULL;
     fa2_problem *problems = NULL;
     size_t count = 0;
@@ -72,14 +71,11 @@ fa2_status fa2i_cache_known_problems(fa2i_cache *cache, const fa2i_filter *filte
     fa2i_filter_where(filter, "device", "variant", "", &text);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_columns_make_views(cache));
-    FA2_TRY(fa2i_text_take(&text, &sql));
-    FA2_TRY(fa2i_sql_prepare(cache, sql, NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_prepare_text(cache, &text, NULL, 0, &stmt));
     FA2_TRY(read_problems(cache, stmt, &problems, &count));
 done:
-    sqlite3_finalize(stmt);
     fa2i_text_done(&text);
-    fa2i_free(sql);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st != FA2_OK) {
         fa2i_free(problems);
         return st;
@@ -112,22 +108,15 @@ static const char collect_classes[] =
 
 static fa2_status run_with(fa2i_cache *cache, const char *base, const fa2i_filter *filter, const char *failures)
 {
-    fa2_status st;
     fa2i_text text = {0};
-    char *sql = NULL;
     fa2i_text_add(&text, "%s", base);
     fa2i_filter_where(filter, "d.name", "k.variant", "p.", &text);
     if (filter->failures)
         fa2i_text_add(&text, "%s", failures);
-    FA2_TRY(fa2i_text_take(&text, &sql));
-    st = fa2i_sql_script(cache, sql);
-done:
-    fa2i_text_done(&text);
-    fa2i_free(sql);
-    return st;
+    return fa2i_sql_script_text(cache, &text);
 }
 
-static bool names_problem(const fa2i_filter *filter)
+bool fa2i_filter_names_problem(const fa2i_filter *filter)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (filter->given[field])
@@ -157,7 +146,7 @@ static fa2_status collect_all(fa2i_cache *cache, const fa2i_filter *filter)
     /* Verifications and code belong to no problem. */
     fa2i_filter verdicts = {.device = filter->device, .variant = filter->variant};
     fa2i_filter kernels = {.variant = filter->variant};
-    const bool of_problems = names_problem(filter);
+    const bool of_problems = fa2i_filter_names_problem(filter);
     verdicts.failures = kernels.failures = filter->failures;
     FA2_TRY(run_with(cache, collect, filter, " AND (m.outcome <> 'ok' OR coalesce(v.outcome, 'ok') <> 'ok')"));
     FA2_TRY(run_with(cache, collect_winners, filter, " AND false"));

@@ -15,6 +15,9 @@ typedef struct fa2i_filter {
     fa2_problem problem; /* the values of the given fields */
 } fa2i_filter;
 
+/* Says whether a filter has a condition on the problem. */
+bool fa2i_filter_names_problem(const fa2i_filter *filter);
+
 /* Append " AND ..." to a statement. The arguments name its columns: `device` is the device's name, `variant` the
  * variant, and `fields` the prefix of a problem's fields ("p."). */
 void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char *variant, const char *fields,

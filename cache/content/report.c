@@ -91,6 +91,21 @@ done:
 
 /* ---- rows ---- */
 
+const char *fa2i_row_value(int columns, const char *const *names, const char *const *values, const char *name)
+{
+    for (int i = 0; i < columns; i++)
+        if (strcmp(names[i], name) == 0)
+            return values[i];
+    return NULL;
+}
+
+int fa2i_row_note(void *user, int columns, const char *const *names, const char *const *values)
+{
+    (void)columns, (void)names, (void)values;
+    *(bool *)user = true;
+    return 1;
+}
+
 static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn row_fn, void *user)
 {
     const char *names[COLUMNS_MAX];
@@ -154,20 +169,16 @@ static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
-    char *sql = NULL;
     fa2i_text text = {0};
     FA2_TRY(fa2i_columns_make_views(cache));
     fa2i_text_add(&text, "SELECT *");
     for (const extra *e = q->extras; e->name != NULL; e++)
         fa2i_text_add(&text, ", %s AS %s", e->sql, e->name);
     add_query(&text, q);
-    FA2_TRY(fa2i_text_take(&text, &sql));
-    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    FA2_TRY(fa2i_sql_prepare_text(cache, &text, values, count, &stmt));
     FA2_TRY(send_rows(cache, stmt, row, user));
 done:
     sqlite3_finalize(stmt);
-    fa2i_text_done(&text);
-    fa2i_free(sql);
     return st;
 }
 
@@ -253,8 +264,7 @@ fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *
     FA2_TRY(fa2i_sql_prepare(cache, sql, FA2I_SQL_VALUES(values), &stmt));
     FA2_TRY(send_rows(cache, stmt, row, user));
 done:
-    sqlite3_finalize(stmt);
-    return fa2i_sql_end(cache, st);
+    return fa2i_sql_close(cache, stmt, st);
 }
 
 /* ---- JSON ---- */
@@ -275,23 +285,21 @@ static void add_path(fa2i_text *sql, const fa2i_cache *cache)
 }
 
 /* Makes "SELECT '{' || '"device":' || json_quote(device) || ..." and the rest of the query. */
-static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
+static fa2_status json_query(fa2i_cache *cache, const query *q, fa2i_text *sql)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
-    fa2i_text sql = {0};
     const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
     FA2_TRY(fa2i_sql_row(cache,
                          "SELECT group_concat(printf('''\"%w\":'' || json_quote(fa2_json_value(\"%w\"))', name, name), "
                          "' || '','' || ') FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
-    fa2i_text_add(&sql, "SELECT '{' || %s", (const char *)sqlite3_column_text(stmt, 0));
+    fa2i_text_add(sql, "SELECT '{' || %s", (const char *)sqlite3_column_text(stmt, 0));
     for (const extra *e = q->extras; e->name != NULL; e++)
-        add_member(&sql, e->name, e->sql);
-    add_path(&sql, cache);
-    fa2i_text_add(&sql, " || '}'");
-    add_query(&sql, q);
-    FA2_TRY(fa2i_text_take(&sql, ret_sql));
+        add_member(sql, e->name, e->sql);
+    add_path(sql, cache);
+    fa2i_text_add(sql, " || '}'");
+    add_query(sql, q);
 done:
     sqlite3_finalize(stmt);
     return st;
@@ -326,16 +334,15 @@ static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_v
                              json_array *to)
 {
     fa2_status st;
-    char *sql = NULL;
+    fa2i_text sql = {0};
     sqlite3_stmt *stmt = NULL;
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(fa2i_columns_make_views(cache));
     FA2_TRY(json_query(cache, q, &sql));
-    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    FA2_TRY(fa2i_sql_prepare_text(cache, &sql, values, count, &stmt));
     FA2_TRY(print_elements(cache, stmt, to));
 done:
     sqlite3_finalize(stmt);
-    fa2i_free(sql);
     return st;
 }
 

@@ -10,6 +10,12 @@
  * nonzero to stop, which is no error. The function must not use the cache, because its mutex is held. */
 typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names, const char *const *values);
 
+/* For such a function: returns the value of a column; NULL: there is no such column. */
+const char *fa2i_row_value(int columns, const char *const *names, const char *const *values, const char *name);
+
+/* Such a function: sets the bool that user points to, and stops, because there is a row. */
+int fa2i_row_note(void *user, int columns, const char *const *names, const char *const *values);
+
 /* List the view `winners`, ordered by device and problem, with three more columns:
  *
  *     damaged         1 if the winner, its kernel's code or another row that it refers to is damaged

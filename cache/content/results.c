@@ -65,8 +65,7 @@ fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const 
     if (!fa2i_sql_column_outcome(stmt, 0, &found.outcome) || !(found.max_error >= 0))
         st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK)
         *ret_verification = found;
     return st;
@@ -84,8 +83,7 @@ static fa2_status find_refutation(fa2i_cache *cache, const char *sql, fa2i_sql_v
         outcome = FA2I_OUTCOME_WRONG;
     st = st == FA2_E_NOT_FOUND ? FA2_OK : st;
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK)
         *ret_outcome = outcome;
     return st;
@@ -129,8 +127,7 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_re
         fa2i_sql_column_text(stmt, 3, one->detail, sizeof one->detail);
     }
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st != FA2_OK) {
         fa2i_free(list);
         return st;
@@ -167,8 +164,7 @@ fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t
     if (!fa2i_sql_column_outcome(stmt, 0, &found.outcome) || fa2i_measurement_fault(&found) != NULL)
         st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK)
         *ret_measurement = found;
     return st;
@@ -211,8 +207,7 @@ fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t prob
     if (!read_winner(stmt, &found))
         st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK)
         *ret_winner = found;
     return st;
@@ -232,8 +227,7 @@ fa2_status fa2i_cache_get_compiler(fa2i_cache *cache, int64_t device, int *ret_n
     *ret_nvrtc = sqlite3_column_int(stmt, 0);
     fa2i_sql_column_text(stmt, 1, ret_target, 16);
 done:
-    sqlite3_finalize(stmt);
-    return fa2i_sql_end(cache, st);
+    return fa2i_sql_close(cache, stmt, st);
 }
 
 /* ---- choices ---- */
@@ -349,8 +343,7 @@ fa2_status fa2i_cache_winner_archs(fa2i_cache *cache, const fa2_problem *problem
     FA2_TRY(fa2i_sql_row(cache, sql, FA2I_SQL_VALUES(values), &stmt));
     fa2i_sql_column_line(stmt, 0, ret_archs, FA2I_ARCHS_CHARS);
 done:
-    sqlite3_finalize(stmt);
-    return fa2i_sql_end(cache, st);
+    return fa2i_sql_close(cache, stmt, st);
 }
 
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
@@ -377,8 +370,7 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
             choices[count++].fault = faults[how];
     }
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st != FA2_OK) {
         fa2i_free(choices);
         return st;

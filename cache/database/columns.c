@@ -357,9 +357,8 @@ static fa2_status make_temporary(fa2i_cache *cache, const object *made, const co
     fa2_status st;
     FA2_TRY(make_text(made, found, &text));
     fa2i_text_add(&sql, "DROP VIEW IF EXISTS temp.%s; CREATE TEMP %s", made->name, text + sizeof create - 1);
-    st = sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_script(cache, sql.data);
+    st = fa2i_sql_script_text(cache, &sql);
 done:
-    fa2i_text_done(&sql);
     fa2i_free(text);
     return st;
 }

@@ -61,9 +61,7 @@ static fa2_status run_over_fields(fa2i_cache *cache, const char *sql, size_t *co
 {
     fa2i_text text = {0};
     add_over_fields(&text, sql);
-    const fa2_status st =
-        text.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, text.data, NULL, 0);
-    fa2i_text_done(&text);
+    const fa2_status st = fa2i_sql_script_text(cache, &text);
     *count += st == FA2_OK ? (size_t)sqlite3_changes(cache->db) : 0;
     return st;
 }
@@ -294,11 +292,9 @@ static fa2_status mend_id(fa2i_cache *cache, const char *table, const char *refe
         "UPDATE OR IGNORE %s AS t SET id = x.id FROM (SELECT id FROM (%s) WHERE id NOT IN (SELECT id FROM %s) "
         "GROUP BY id HAVING count(*) > 1) x WHERE t.id NOT IN (%s) AND " ONE_BIT("t.id", "x.id"),
         table, references, table, references);
-    const fa2_status st =
-        sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, sql.data, NULL, 0);
+    const fa2_status st = fa2i_sql_script_text(cache, &sql);
     if (st == FA2_OK)
         cache->mended += (size_t)sqlite3_changes(cache->db);
-    fa2i_text_done(&sql);
     return st;
 }
 

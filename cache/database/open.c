@@ -43,28 +43,24 @@ const char *fa2i_cache_journal_mode(int library_version)
 /* Makes the settings that do not read the file. */
 static fa2_status configure(fa2i_cache *cache)
 {
+    static const struct {
+        int option, value;
+    } settings[] = {{SQLITE_DBCONFIG_DEFENSIVE, 1},
+                    {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+                    {SQLITE_DBCONFIG_ENABLE_VIEW, 0}, /* the file's views; the temporary ones are ours */
+                    {SQLITE_DBCONFIG_ENABLE_FKEY, 1}};
+    static int (*const functions[])(sqlite3 *) = {fa2i_seal_register, fa2i_columns_register, fa2i_mend_register,
+                                                  fa2i_versions_register};
     fa2i_limits_register(cache);
     int code = fa2i_wait_register(cache);
     if (code == SQLITE_OK)
         code = sqlite3_extended_result_codes(cache->db, 1);
-    if (code == SQLITE_OK)
-        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    if (code == SQLITE_OK) /* for the file's views; the temporary ones are ours */
-        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
-    if (code == SQLITE_OK)
-        code = fa2i_seal_register(cache->db);
-    if (code == SQLITE_OK)
-        code = fa2i_columns_register(cache->db);
+    for (size_t i = 0; code == SQLITE_OK && i < sizeof settings / sizeof *settings; i++)
+        code = sqlite3_db_config(cache->db, settings[i].option, settings[i].value, NULL);
+    for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
+        code = functions[i](cache->db);
     if (code == SQLITE_OK)
         code = fa2i_rules_register(cache->db, &cache->mended);
-    if (code == SQLITE_OK)
-        code = fa2i_mend_register(cache->db);
-    if (code == SQLITE_OK)
-        code = fa2i_versions_register(cache->db);
     if (code != SQLITE_OK)
         return fa2i_sql_fail(cache, code);
     return fa2i_sql_script(cache, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0");

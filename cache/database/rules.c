@@ -121,58 +121,35 @@ bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
 
 /* ---- sentences ---- */
 
+_Static_assert(2 * FA2I_KEY_BYTES == 64, "describe says so");
+
 static void describe(const fa2i_rule *rule, char *out, size_t bytes)
 {
-    switch (rule->kind) {
-    case FA2I_RULE_INT:
+    static const char *const texts[] = {[FA2I_RULE_FINITE] = "a finite number from 0 on, or null",
+                                        [FA2I_RULE_OUTCOME] = "an outcome (ok, compile_error, ...)",
+                                        [FA2I_RULE_ORIGIN] = "tune, build or import",
+                                        [FA2I_RULE_TARGET] = "like sm_86 or compute_86",
+                                        [FA2I_RULE_HEX16] = "16 hex digits",
+                                        [FA2I_RULE_MOMENT] = "like 2026-11-21T17:45:00Z",
+                                        [FA2I_RULE_ENDED] = "like 2026-11-21T17:45:00Z",
+                                        [FA2I_RULE_LOG] = "text without NUL, or null",
+                                        [FA2I_RULE_ID] = "a whole number",
+                                        [FA2I_RULE_BYTES] = "bytes",
+                                        [FA2I_RULE_KEY] = "64 hex digits",
+                                        [FA2I_RULE_PROBLEM] = "the bytes of a problem"};
+    if (texts[rule->kind] != NULL)
+        snprintf(out, bytes, "%s", texts[rule->kind]);
+    else if (rule->kind == FA2I_RULE_INT)
         snprintf(out, bytes, "a whole number from %lld to %lld", (long long)rule->least, (long long)rule->most);
-        break;
-    case FA2I_RULE_REAL:
+    else if (rule->kind == FA2I_RULE_REAL)
         snprintf(out, bytes, "a number from 0 to %g", FA2I_US_MAX);
-        break;
-    case FA2I_RULE_FINITE:
-        snprintf(out, bytes, "a finite number from 0 on, or null");
-        break;
-    case FA2I_RULE_REMARK:
+    else if (rule->kind == FA2I_RULE_REMARK)
         snprintf(out, bytes, "text of up to %d bytes without NUL", (int)rule->most);
-        break;
-    case FA2I_RULE_OUTCOME:
-        snprintf(out, bytes, "an outcome (ok, compile_error, ...)");
-        break;
-    case FA2I_RULE_ORIGIN:
-        snprintf(out, bytes, "tune, build or import");
-        break;
-    case FA2I_RULE_TARGET:
-        snprintf(out, bytes, "like sm_86 or compute_86");
-        break;
-    case FA2I_RULE_HEX16:
-        snprintf(out, bytes, "16 hex digits");
-        break;
-    case FA2I_RULE_MOMENT:
-    case FA2I_RULE_ENDED:
-        snprintf(out, bytes, "like 2026-11-21T17:45:00Z");
-        break;
-    case FA2I_RULE_LOG:
-        snprintf(out, bytes, "text without NUL, or null");
-        break;
-    case FA2I_RULE_ID:
-        snprintf(out, bytes, "a whole number");
-        break;
-    case FA2I_RULE_BYTES:
-        snprintf(out, bytes, "bytes");
-        break;
-    case FA2I_RULE_KEY:
-        snprintf(out, bytes, "%d hex digits", 2 * FA2I_KEY_BYTES);
-        break;
-    case FA2I_RULE_PROBLEM:
-        snprintf(out, bytes, "the bytes of a problem");
-        break;
-    default:
+    else
         snprintf(out, bytes, "text of %d to %d bytes%s", (int)rule->least, (int)rule->most,
                  rule->kind == FA2I_RULE_VARIANT  ? " of a-z, 0-9, '_', '=' and blanks"
                  : rule->kind == FA2I_RULE_RECIPE ? " that says how a kernel is launched"
                                                   : " of printable UTF-8");
-    }
 }
 
 void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_RULE_CHARS])
@@ -388,8 +365,7 @@ fa2_status fa2i_rules_mend(fa2i_cache *cache)
         fa2i_text_add(&sql, "UPDATE OR IGNORE %s AS t SET %s = ", rules[i].table, rules[i].column);
         fa2i_rules_add_mended(&sql, rules[i].table, rules[i].column);
         fa2i_text_add(&sql, " WHERE fa2_fault(%d, t.%s) IS NOT NULL", i, rules[i].column);
-        st = sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, sql.data, NULL, 0);
-        fa2i_text_done(&sql);
+        st = fa2i_sql_script_text(cache, &sql);
     }
     return st;
 }

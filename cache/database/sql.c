@@ -13,6 +13,7 @@
 #include "cache/database/limits.h"
 #include "cache/content/notes.h"
 #include "cache/database/trust.h"
+#include "runtime/base/alloc.h"
 
 #include <assert.h>
 #include <math.h>
@@ -195,6 +196,27 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script)
     return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
 }
 
+fa2_status fa2i_sql_prepare_text(fa2i_cache *cache, fa2i_text *text, const fa2i_sql_value *values, size_t count,
+                                 sqlite3_stmt **ret_stmt)
+{
+    char *sql = NULL;
+    fa2_status st = fa2i_text_take(text, &sql);
+    if (st == FA2_OK)
+        st = fa2i_sql_prepare(cache, sql, values, count, ret_stmt);
+    fa2i_free(sql);
+    return st;
+}
+
+fa2_status fa2i_sql_script_text(fa2i_cache *cache, fa2i_text *text)
+{
+    char *sql = NULL;
+    fa2_status st = fa2i_text_take(text, &sql);
+    if (st == FA2_OK)
+        st = fa2i_sql_script(cache, sql);
+    fa2i_free(sql);
+    return st;
+}
+
 bool fa2i_sql_has_moved(const fa2i_cache *cache)
 {
     int has_moved = 0; /* stays 0 for a database in memory */
@@ -264,6 +286,12 @@ fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st)
     cache->at_once = false;
     pthread_mutex_unlock(&cache->mutex);
     return st;
+}
+
+fa2_status fa2i_sql_close(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_status st)
+{
+    sqlite3_finalize(stmt);
+    return fa2i_sql_end(cache, st);
 }
 
 fa2_status fa2i_sql_need_json(fa2i_cache *cache)

@@ -8,5 +8,8 @@
 /* Returns the value, or NULL if it is unset or empty. */
 const char *fa2i_environment(const char *name);
 
+/* Returns the folder of temporary files: $TMPDIR, or /tmp. */
+const char *fa2i_environment_folder(void);
+
 /* Returns the value, which may be empty, or NULL if it is unset. */
 const char *fa2i_environment_given(const char *name);

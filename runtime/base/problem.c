@@ -79,32 +79,16 @@ static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
                                            [FA2_WINDOW_PREFIX] = "prefix",
                                            [FA2_WINDOW_CHUNK] = "chunk"};
 
-/* Returns the words of an enumeration, or NULL for numbers. */
-static const char *const *words_of(fa2i_field_type type)
-{
-    switch (type) {
-    case FA2I_TYPE_OP:
-        return op_words;
-    case FA2I_TYPE_DTYPE:
-        return dtype_words;
-    case FA2I_TYPE_BIAS:
-        return bias_words;
-    case FA2I_TYPE_ROTARY:
-        return rotary_words;
-    case FA2I_TYPE_SUMS:
-        return sums_words;
-    case FA2I_TYPE_SCORES:
-        return scores_words;
-    case FA2I_TYPE_KV:
-        return kv_words;
-    case FA2I_TYPE_KV_SCALES:
-        return kv_scales_words;
-    case FA2I_TYPE_INT:
-        return NULL;
-    }
-    assert(false && "unknown type");
-    return NULL;
-}
+/* By type; numbers have none. */
+static const char *const *const words_of[] = {[FA2I_TYPE_INT] = NULL,
+                                              [FA2I_TYPE_OP] = op_words,
+                                              [FA2I_TYPE_DTYPE] = dtype_words,
+                                              [FA2I_TYPE_BIAS] = bias_words,
+                                              [FA2I_TYPE_ROTARY] = rotary_words,
+                                              [FA2I_TYPE_SUMS] = sums_words,
+                                              [FA2I_TYPE_SCORES] = scores_words,
+                                              [FA2I_TYPE_KV] = kv_words,
+                                              [FA2I_TYPE_KV_SCALES] = kv_scales_words};
 
 /* ---- one field ---- */
 
@@ -134,7 +118,7 @@ int32_t fa2i_field_missing_value(const fa2_problem *problem, int field)
 const char *fa2i_field_word(int field, int32_t value)
 {
     const fa2i_field *f = &fa2i_fields[field];
-    const char *const *words = words_of(f->type);
+    const char *const *words = words_of[f->type];
     assert(words == NULL || (value >= f->least && value <= f->most));
     return words == NULL ? NULL : words[value];
 }
@@ -201,9 +185,19 @@ static void format(const fa2_problem *problem, bool kinds_only, char *out, size_
     }
 }
 
-void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes)
+fa2i_shape fa2i_problem_shape(const fa2_problem *problem)
 {
-    format(problem, false, out, out_bytes);
+    fa2i_shape shape;
+    format(problem, false, shape.text, sizeof shape.text);
+    return shape;
+}
+
+fa2i_shape fa2i_problem_argument(const fa2_problem *problem)
+{
+    fa2i_shape shape = fa2i_problem_shape(problem);
+    for (char *c = shape.text; *c != '\0'; c++)
+        *c = *c == ' ' ? ',' : *c;
+    return shape;
 }
 
 void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS])

@@ -181,10 +181,14 @@ fa2_status fa2i_problem_check(const fa2_problem *problem);
 /* The same. *ret_field: the field that the message begins with, or -1. */
 fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field);
 
-/* Writes "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", the format of fa2-tune --shape (which has commas
- * instead of spaces). The problem is valid. */
+/* Return "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", and the same with commas instead of spaces, as an
+ * argument of fa2-tune --shape. The problem is valid. */
 enum { FA2I_PROBLEM_CHARS = 400 };
-void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
+typedef struct fa2i_shape {
+    char text[FA2I_PROBLEM_CHARS];
+} fa2i_shape;
+fa2i_shape fa2i_problem_shape(const fa2_problem *problem);
+fa2i_shape fa2i_problem_argument(const fa2_problem *problem);
 
 /* Writes only the KIND fields: "D=64 dtype=fp16 causal=1". Two problems may share a kernel if and only if these texts
  * are equal. The problem's KIND fields are valid. */

@@ -344,28 +344,15 @@ static fa2_status check_reserved(const fa2_problem *problem)
 
 fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
 {
+    static fa2_status (*const relations[])(const fa2_problem *, int *) = {check_heads, check_columns, check_rows,
+                                                                          check_kv,    check_fp32,    check_carry,
+                                                                          check_merge, check_window,  check_sizes};
     int field = FA2I_FIELD_op;
     fa2_status st = fa2i_field_check(field, (int32_t)problem->op);
     for (int i = 0; st == FA2_OK && i < FA2I_FIELD_COUNT; i++)
         st = fa2i_field_check_of(problem, field = i);
-    if (st == FA2_OK)
-        st = check_heads(problem, &field);
-    if (st == FA2_OK)
-        st = check_columns(problem, &field);
-    if (st == FA2_OK)
-        st = check_rows(problem, &field);
-    if (st == FA2_OK)
-        st = check_kv(problem, &field);
-    if (st == FA2_OK)
-        st = check_fp32(problem, &field);
-    if (st == FA2_OK)
-        st = check_carry(problem, &field);
-    if (st == FA2_OK)
-        st = check_merge(problem, &field);
-    if (st == FA2_OK)
-        st = check_window(problem, &field);
-    if (st == FA2_OK)
-        st = check_sizes(problem, &field);
+    for (size_t i = 0; st == FA2_OK && i < sizeof relations / sizeof *relations; i++)
+        st = relations[i](problem, &field);
     if (st == FA2_OK) {
         field = -1;
         st = check_reserved(problem);

@@ -149,15 +149,17 @@ static bool says_the_problem(const char *word)
 }
 
 /* Words are separated by single spaces. */
-void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes)
+fa2i_brief fa2i_variant_brief(const char *variant_text)
 {
+    fa2i_brief brief = {.text = ""};
     size_t used = 0;
-    out[0] = '\0';
     for (const char *word = variant_text; *word != '\0';) {
         const size_t bytes = strcspn(word, " ");
-        if (!says_the_problem(word) && used < out_bytes)
-            used += (size_t)snprintf(out + used, out_bytes - used, "%s%.*s", used == 0 ? "" : " ", (int)bytes, word);
+        if (!says_the_problem(word) && used < sizeof brief.text)
+            used += (size_t)snprintf(brief.text + used, sizeof brief.text - used, "%s%.*s", used == 0 ? "" : " ",
+                                     (int)bytes, word);
         word += bytes;
         word += strspn(word, " ");
     }
+    return brief;
 }

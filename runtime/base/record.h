@@ -112,9 +112,11 @@ static inline int fa2i_kernel_spills(const fa2i_kernel *kernel)
     return is_slowed ? FA2I_SPILLS_SLOWED : kernel->spill_bytes;
 }
 
-/* Writes a variant's text without the KIND fields, which repeat the problem. out_bytes of FA2I_VARIANT_CHARS are always
- * enough. */
-void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes);
+/* Returns a variant's text without the KIND fields, which repeat the problem. */
+typedef struct fa2i_brief {
+    char text[FA2I_VARIANT_CHARS];
+} fa2i_brief;
+fa2i_brief fa2i_variant_brief(const char *variant_text);
 
 void fa2i_blob_done(fa2i_blob *blob);
 void fa2i_kernel_done(fa2i_kernel *kernel);

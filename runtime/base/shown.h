@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,8 +41,15 @@ void fa2i_shown_append(char *out, size_t out_bytes, const char *text, bool lines
 /* The same at the end of a growing text, which stays one line. */
 void fa2i_shown_add(fa2i_text *out, const char *text);
 
-/* Prints text as a quoted JSON string. NULL becomes null. */
-void fa2i_json_string(FILE *out, const char *text);
+/* Prints JSON, like fprintf. In the format ' stands for ". A %s is a quoted string; fa2i_json_null, or NULL, is null. %i
+ * is true or false. A real number that is not finite is null; fa2i_json_known makes it of a number that is not positive,
+ * so not known. */
+extern const char fa2i_json_null[];
+void fa2i_json_write(FILE *out, const char *format, ...) FA2I_PRINTF(2, 3);
+static inline double fa2i_json_known(double number)
+{
+    return number > 0 ? number : (double)NAN;
+}
 
 /* Adds, or prints, JSON that SQLite made. It is the same JSON, with only plain characters in its strings. */
 void fa2i_json_add(fa2i_text *out, const char *json);

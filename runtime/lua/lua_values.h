@@ -7,6 +7,12 @@
 #include <lua.h>
 #include "runtime/base/record.h"
 
+/* Set a field of the table on top of the stack. */
+void fa2i_lua_set_integer(lua_State *L, const char *field, int64_t value);
+void fa2i_lua_set_number(lua_State *L, const char *field, double value);
+void fa2i_lua_set_bool(lua_State *L, const char *field, bool value);
+void fa2i_lua_set_text(lua_State *L, const char *field, const char *value);
+
 /* Pushes a valid problem as a table with these fields:
  * - every field of problem.def by its name, enumerations as words
  * - class: fa2i_problem_class

@@ -84,18 +84,11 @@ static double time_in(const fa2i_evidence *evidence, const fa2i_known_set *set, 
 
 static fa2_rule rule_of(fa2i_rests rests)
 {
-    switch (rests) {
-    case FA2I_RESTS_MEASURED:
-        return FA2_RULE_EXACT;
-    case FA2I_RESTS_NEARBY:
-        return FA2_RULE_NEAREST;
-    case FA2I_RESTS_ELSEWHERE:
-        return FA2_RULE_ARCH;
-    case FA2I_RESTS_MODEL:
-        return FA2_RULE_DEFAULT;
-    }
-    assert(false && "unknown basis");
-    return FA2_RULE_DEFAULT;
+    static const fa2_rule rules[] = {[FA2I_RESTS_MEASURED] = FA2_RULE_EXACT,
+                                     [FA2I_RESTS_NEARBY] = FA2_RULE_NEAREST,
+                                     [FA2I_RESTS_ELSEWHERE] = FA2_RULE_ARCH,
+                                     [FA2I_RESTS_MODEL] = FA2_RULE_DEFAULT};
+    return rules[rests];
 }
 
 /* Returns the index of a text, or count if no option has it. */

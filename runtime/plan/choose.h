@@ -7,28 +7,8 @@
  */
 #pragma once
 
-#include "cache/cache.h"
+#include "cache/content/notes.h"
 #include "runtime/lua/generator.h"
-
-/* The basis of a choice. */
-typedef struct fa2i_decision {
-    fa2_rule rule;
-    fa2_problem problem; /* the problem that was measured or ranked; with FA2_RULE_DEFAULT the problem as the model saw
-                          * it */
-    char device[128];    /* the card on which it was measured or ranked */
-    bool real;           /* true: that card is a device; false: it stands for an SM */
-    bool measured;       /* false: modelled */
-    double median_us;    /* the kernel's time on that problem and card, if measured; else 0 */
-    double distance;     /* distance from that problem; 0 for FA2_RULE_EXACT */
-    double estimate_us;  /* estimated time on this problem; for FA2_RULE_EXACT the measured time */
-    bool corrected;      /* the model's estimate, corrected by measurements of other classes */
-    fa2_problem neighbour; /* if corrected: the nearest of the measured problems */
-    bool replaces;         /* passed_over is the problem's winner */
-    size_t passed_count;   /* number of better kernels that cannot be used */
-    /* The first of them. "" if its record is unreadable, too. */
-    char passed_over[FA2I_VARIANT_CHARS];
-    char why[FA2I_WHY_CHARS]; /* why passed_over cannot be used */
-} fa2i_decision;
 
 /* Returns this card's winner for exactly this problem among choices (fa2i_cache_choices), or NULL. A choice is this
  * card's if name, SM, SM count, shared memory and L2 agree and a device made it. A choice without a fault is

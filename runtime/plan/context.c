@@ -165,17 +165,16 @@ static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_probl
  * unmapped: the kernel was needed for a call that its problem's kernel does not serve. */
 static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
 {
-    char text[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, text, sizeof(text));
+    const fa2i_shape text = fa2i_problem_shape(problem);
     if (unmapped)
         return fa2i_fail(FA2_E_CAPTURE,
                          "%s: no tensor map has these strides, the kernel without maps is not "
                          "prepared, and the stream is being captured: make the call once before the capture begins",
-                         text);
+                         text.text);
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "
                      "the capture begins (a problem stays prepared until %d others were prepared or called)",
-                     text, FA2I_PLANS_KEPT);
+                     text.text, FA2I_PLANS_KEPT);
 }
 
 /* Counts the time that a caller lost because it found no plan. */

@@ -208,18 +208,17 @@ static fa2_status append_choices(fa2i_cache *own, fa2i_cache *cache, int arch, c
 {
     fa2i_choice *more = NULL;
     size_t more_count = 0, capacity = *count;
-    const fa2_status st = fa2i_cache_choices(cache, arch, problem, abi, &more, &more_count);
+    fa2_status st = fa2i_cache_choices(cache, arch, problem, abi, &more, &more_count);
     if (st != FA2_OK || more_count == 0)
         return st == FA2_E_MEMORY ? st : FA2_OK;
-    fa2i_choice *grown = fa2i_room_for(*choices, *count + more_count, &capacity, sizeof *grown);
-    if (grown != NULL) {
+    st = FA2I_GROW(*choices, *count + more_count, capacity);
+    if (st == FA2_OK) {
         refute(own, more, more_count);
-        memcpy(grown + *count, more, more_count * sizeof *more);
-        *choices = grown;
+        memcpy(*choices + *count, more, more_count * sizeof *more);
         *count += more_count;
     }
     fa2i_free(more);
-    return grown != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for winners");
+    return st;
 }
 
 fa2_status fa2i_layers_choices(fa2i_cache *own, const fa2i_layers *below, int arch, const fa2_problem *problem, int abi,

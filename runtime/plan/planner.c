@@ -162,13 +162,12 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
 /* Logs once per class, because the cause is that the class was not tuned, and there may be many shapes. */
 static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem, const fa2i_slot *slot)
 {
-    char text[FA2I_PROBLEM_CHARS], found[FA2I_PROBLEM_CHARS + 32];
+    char found[FA2I_PROBLEM_CHARS + 32];
     if (of->told_default || planner->predicts)
         return;
     of->told_default = true;
-    fa2i_problem_format(problem, text, sizeof(text));
     snprintf(found, sizeof found, of->is_untuned ? "nothing is tuned for %s" : "nothing tuned for %s can be used",
-             text);
+             fa2i_problem_shape(problem).text);
     fa2i_planner_log(planner, FA2_LOG_WARNING,
                      "%s: taking %s by the cost model (not repeated for other shapes with %s)", found,
                      slot->loaded.variant.text, of->key);
@@ -328,15 +327,14 @@ static fa2_status choose(trying *t, size_t count, size_t *ret_chosen, size_t *re
 /* Fails because no option can be used. The last message says why the last one cannot. */
 static fa2_status fail(const trying *t, size_t tried)
 {
-    char text[FA2I_PROBLEM_CHARS];
     if (t->lacks_compiler) {
         const fa2_status st = fa2i_planner_fail_compiler(t->planner, t->problem);
         if (st != FA2_OK)
             return st;
     }
-    fa2i_problem_format(t->problem, text, sizeof(text));
     return fa2i_fail_prefix(t->refusal == FA2_OK ? FA2_E_NOT_FOUND : t->refusal,
-                            "no kernel for %s: the %zu best variants fail, the last", text, tried);
+                            "no kernel for %s: the %zu best variants fail, the last",
+                            fa2i_problem_shape(t->problem).text, tried);
 }
 
 /* ---- answers ---- */
@@ -565,12 +563,11 @@ static void tell_choice(const fa2i_planner *planner, const fa2i_plan *plan, int6
                                           [FA2I_ORIGIN_COMPILED] = "compiled here",
                                           [FA2I_ORIGIN_REMADE] = "compiled again",
                                           [FA2I_ORIGIN_REFUSED] = "compiled again"};
-    char text[FA2I_PROBLEM_CHARS];
     if (planner->log_level < FA2_LOG_DEBUG || planner->predicts)
         return;
-    fa2i_problem_format(&plan->problem, text, sizeof text);
-    fa2i_planner_log(planner, FA2_LOG_DEBUG, "%s: %s by the rule %s, %s, after %.0f us", text,
-                     plan->ready.slot->loaded.variant.text, fa2_rule_string(plan->decision.rule), origins[plan->origin],
+    fa2i_planner_log(planner, FA2_LOG_DEBUG, "%s: %s by the rule %s, %s, after %.0f us",
+                     fa2i_problem_shape(&plan->problem).text, plan->ready.slot->loaded.variant.text,
+                     fa2_rule_string(plan->decision.rule), origins[plan->origin],
                      (double)(fa2i_clock_ns() - began_ns) / 1e3);
 }
 

@@ -51,29 +51,26 @@ static const char *why_no_compiler(fa2_status st)
 static fa2_status no_compiler(const fa2i_planner *planner, const fa2_problem *problem, const char *elsewhere,
                               fa2_status st)
 {
-    char text[FA2I_PROBLEM_CHARS];
     const bool known = elsewhere[0] != '\0';
-    fa2i_problem_format(problem, text, sizeof(text));
+    const fa2i_shape text = fa2i_problem_shape(problem);
     if (planner->database == NULL)
-        return fa2i_fail_prefix(st, "no database is used, and no kernel for %s can be compiled", text);
+        return fa2i_fail_prefix(st, "no database is used, and no kernel for %s can be compiled", text.text);
     if (planner->is_unusable)
-        return fa2i_fail_prefix(st, "%s cannot be used, and no kernel for %s can be compiled", planner->database, text);
+        return fa2i_fail_prefix(st, "%s cannot be used, and no kernel for %s can be compiled", planner->database,
+                                text.text);
     return fa2i_fail_prefix(st, "%s has no kernel that can be used for %s for sm_%d%s%s%s, and none can be compiled",
-                            planner->database, text, fa2i_planner_card(planner).arch, known ? " (it has it for " : "",
-                            elsewhere, known ? ")" : "");
+                            planner->database, text.text, fa2i_planner_card(planner).arch,
+                            known ? " (it has it for " : "", elsewhere, known ? ")" : "");
 }
 
 /* Fails, and names the command that compiles a kernel for the problem. */
 static fa2_status forbidden(const fa2i_planner *planner, const fa2_problem *problem, const char *elsewhere)
 {
     const char *database = planner->database;
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
-    for (char *c = strchr(shape, ' '); c != NULL; c = strchr(c, ' '))
-        *c = ',';
     (void)fa2i_fail(FA2_E_FORBIDDEN, "%s (never_compile); `fa2-tune build --arch sm_%d --shape %s%s%s%s` does it",
-                    why_no_compiler(FA2_E_FORBIDDEN), fa2i_planner_card(planner).arch, shape,
-                    database == NULL ? "" : " --db '", database == NULL ? "" : database, database == NULL ? "" : "'");
+                    why_no_compiler(FA2_E_FORBIDDEN), fa2i_planner_card(planner).arch,
+                    fa2i_problem_argument(problem).text, database == NULL ? "" : " --db '",
+                    database == NULL ? "" : database, database == NULL ? "" : "'");
     return no_compiler(planner, problem, elsewhere, FA2_E_FORBIDDEN);
 }
 

@@ -50,22 +50,10 @@ fa2_status fa2i_against_meets(const fa2i_against *against, const fa2i_card *card
                               size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        char shape[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(&problems[i], shape, sizeof shape);
-        if (find_earlier(&against->earlier, card, shape) > 0)
+        if (find_earlier(&against->earlier, card, fa2i_problem_shape(&problems[i]).text) > 0)
             return FA2_OK;
     }
     return no_time(against, card);
-}
-
-static void add_row(fa2i_table *table, const char *shape, double now, double then, bool slower)
-{
-    char texts[3][32];
-    snprintf(texts[0], sizeof *texts, "%.2f", then);
-    snprintf(texts[1], sizeof *texts, "%.2f", now);
-    snprintf(texts[2], sizeof *texts, "%.3f", now / then);
-    const char *cells[] = {shape, texts[0], texts[1], texts[2], slower ? "too slow" : ""};
-    fa2i_table_add(table, cells);
 }
 
 fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card, const fa2i_benchmark *list,
@@ -78,13 +66,13 @@ fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card
     fa2i_table_init(&table, "lrrrl", titles);
     for (size_t i = 0; i < count; i++) {
         const fa2i_timed *first = &list[i].timed[0]; /* the runtime's choice */
-        char shape[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(&list[i].problem, shape, sizeof shape);
-        const double then = find_earlier(&against->earlier, card, shape);
+        const fa2i_shape shape = fa2i_problem_shape(&list[i].problem);
+        const double then = find_earlier(&against->earlier, card, shape.text);
         if (list[i].count == 0 || first->outcome != FA2I_OUTCOME_OK || then <= 0)
             continue;
-        const bool slower = against->most > 0 && first->us.order.median > against->most * then;
-        add_row(&table, shape, first->us.order.median, then, slower);
+        const double now = first->us.order.median;
+        const bool slower = against->most > 0 && now > against->most * then;
+        fa2i_table_row(&table, "%s\t%.2f\t%.2f\t%.3f\t%s", shape.text, then, now, now / then, slower ? "too slow" : "");
         *ret_slower += slower;
     }
     if (fa2i_table_rows(&table) == 0) {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "runtime/base/status.h"
+#include "runtime/base/shown.h"
 
 enum {
     SMALL_BYTES = 4096, /* kernels that do not measure memory also get some */
@@ -78,6 +78,14 @@ double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dt
         for (size_t i = 0; i < sizeof fp16 / sizeof *fp16; i++)
             most = fmax(most, ceilings[fp16[i]].rate);
     return most;
+}
+
+void fa2i_ceiling_print(const fa2i_ceiling *ceiling, FILE *out)
+{
+    fa2i_json_write(out, "'name':%s,'unit':%s,'rate':%.6g", ceiling->name, ceiling->unit,
+                    fa2i_json_known(ceiling->rate));
+    if (ceiling->rate <= 0)
+        fa2i_json_write(out, ",'why':%s", ceiling->why);
 }
 
 static int64_t bytes_of(where memory, const fa2i_gpu *gpu)

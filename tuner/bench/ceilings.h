@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdio.h>
 #include "tuner/bench/kernels.h"
 #include "tuner/bench/nvml.h"
 #include "tuner/worker/worker.h"
@@ -39,6 +40,9 @@ typedef struct fa2i_ceiling {
  * ceiling the state of the card is read into *seen (may be NULL). */
 fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker, const volatile sig_atomic_t *stop,
                                  const fa2i_nvml *nvml, fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS]);
+
+/* Prints the members name, unit, rate and, without a rate, why of a JSON object. */
+void fa2i_ceiling_print(const fa2i_ceiling *ceiling, FILE *out);
 
 /* Returns the best measured rate of products of a dtype that are summed in fp32, in TFLOPS; 0: none was measured. No
  * ceiling is of fp32. */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
+#include "tuner/search/compile_all.h"
 #include "tuner/bench/against.h"
 #include "tuner/bench/precisions.h"
 #include "tuner/bench/print.h"
@@ -57,7 +58,6 @@ static fa2_status read_earlier(session *s)
 static fa2_status open_session(session *s, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_BENCH | FA2I_OPT_JSON, &s->options));
     if (s->options.device < 0)
@@ -79,7 +79,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
     s->all.cold = s->options.cold;
     s->all.precisions = s->options.precisions;
     s->all.rest_ms = s->all.gpu.modelled ? 0 : s->options.rest_ms;
-    s->all.threads = processors > 0 ? (int)processors : 1;
+    s->all.threads = (int)fa2i_compile_threads(0, SIZE_MAX);
     FA2_TRY(fa2i_benchmarks_open(&s->all));
 done:
     return st;
@@ -98,9 +98,7 @@ static bool has_failed(const fa2i_benchmark *b)
 
 static void report_unmeasured(const fa2i_benchmark *b)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&b->problem, shape, sizeof shape);
-    fa2i_shown_print(stderr, "fa2-tune: %s: not measured: %s\n", shape, b->message);
+    fa2i_shown_print(stderr, "fa2-tune: %s: not measured: %s\n", fa2i_problem_shape(&b->problem).text, b->message);
 }
 
 static fa2_status run(session *s)

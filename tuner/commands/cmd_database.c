@@ -59,17 +59,14 @@ static void print_health(const char *path, const fa2i_cache_health *health)
 
 static void print_health_json(const char *path, const fa2i_cache_health *health)
 {
-    fputs("{\"database\":", stdout);
-    fa2i_json_string(stdout, path);
-    printf(",\"kernels\":%zu,\"with_code\":%zu,\"measurements\":%zu,\"winners\":%zu,"
-           "\"damaged_code\":%zu,\"faults\":%zu,\"misfits\":%zu,\"dangling\":%zu,"
-           "\"without_code\":%zu,\"refuted\":%zu,\"failed\":%zu,\"other_version\":%zu,\"schema\":%s,"
-           "\"intact\":%s,\"first_damage\":",
-           health->kernels, health->images, health->measurements, health->winners, health->damaged_images,
-           health->faults, health->misfits, health->dangling, health->without_code, health->refuted, health->failed,
-           health->other_version, health->schema ? "true" : "false", health->intact ? "true" : "false");
-    fa2i_json_string(stdout, fa2i_cache_is_healthy(health) ? NULL : health->first_problem);
-    fputs("}\n", stdout);
+    fa2i_json_write(stdout,
+                    "{'database':%s,'kernels':%zu,'with_code':%zu,'measurements':%zu,'winners':%zu,'damaged_code':%zu,"
+                    "'faults':%zu,'misfits':%zu,'dangling':%zu,'without_code':%zu,'refuted':%zu,'failed':%zu,"
+                    "'other_version':%zu,'schema':%i,'intact':%i,'first_damage':%s}\n",
+                    path, health->kernels, health->images, health->measurements, health->winners,
+                    health->damaged_images, health->faults, health->misfits, health->dangling, health->without_code,
+                    health->refuted, health->failed, health->other_version, health->schema, health->intact,
+                    fa2i_cache_is_healthy(health) ? fa2i_json_null : health->first_problem);
 }
 
 int fa2i_cmd_check(int argc, char **argv)

@@ -81,12 +81,8 @@ static void add_argument(arguments *a, const char *text)
 
 static void add_shape(arguments *a, const fa2_problem *problem)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
-    for (char *c = shape; *c != '\0'; c++)
-        *c = *c == ' ' ? ',' : *c;
     add_argument(a, "--shape");
-    add_argument(a, shape);
+    add_argument(a, fa2i_problem_argument(problem).text);
 }
 
 /* Runs tune for the preset with every candidate, or for the random problems. *ret_status: its exit status. */
@@ -275,12 +271,11 @@ static fa2_status check_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
     size_t different = 0;
-    const char *given = fa2i_environment("TMPDIR");
     char *folder = NULL, *name = NULL;
     bool made = false;
     FILE *in = NULL;
     FA2_TRY(fa2i_place_open_export(r->path, &in));
-    FA2_TRY(fa2i_text_make(&folder, "%s/fa2-field-XXXXXX", given != NULL ? given : "/tmp"));
+    FA2_TRY(fa2i_text_make(&folder, "%s/fa2-field-XXXXXX", fa2i_environment_folder()));
     made = mkdtemp(folder) != NULL;
     if (!made)
         FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder", folder, strerror(errno)));

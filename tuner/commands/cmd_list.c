@@ -155,7 +155,7 @@ static const char *cell_of(const shown *column, const char *value, char text[FA2
     if (column->how == AS_MARK)
         return is_set(value) ? "*" : "";
     if (column->how == AS_VARIANT)
-        fa2i_variant_brief(value, text, FA2I_VARIANT_CHARS);
+        memcpy(text, fa2i_variant_brief(value).text, FA2I_VARIANT_CHARS);
     else
         snprintf(text, FA2I_VARIANT_CHARS, "%.*f", column->how, strtod(value, NULL));
     return text;
@@ -279,9 +279,7 @@ static fa2_status list_winners(fa2i_cache *cache, const fa2i_filter *filter, win
 
 static int count_damaged(void *user, int columns, const char *const *names, const char *const *values)
 {
-    for (int i = 0; i < columns; i++)
-        if (strcmp(names[i], "damaged") == 0 && is_set(values[i]))
-            ++*(size_t *)user;
+    *(size_t *)user += is_set(fa2i_row_value(columns, names, values, "damaged"));
     return 0;
 }
 
@@ -399,13 +397,6 @@ done:
 /* The most problems without measurements that are named, one per line. */
 enum { UNKNOWN_SAID = 4 };
 
-static int note_row(void *user, int columns, const char *const *names, const char *const *values)
-{
-    (void)columns, (void)names, (void)values;
-    *(bool *)user = true;
-    return 1; /* one row is enough */
-}
-
 /* Says that nothing was measured for a problem, and shows what build chose for it. JSON has that by itself.
  * *ret_known: build chose something. */
 static fa2_status show_unmeasured(fa2i_cache *cache, const fa2_problem *problem, const fa2i_options *options,
@@ -413,22 +404,18 @@ static fa2_status show_unmeasured(fa2i_cache *cache, const fa2_problem *problem,
 {
     fa2i_filter filter = {.device = options->filter.device, .problem = *problem};
     winner_listing w;
-    char shape[FA2I_PROBLEM_CHARS];
     memset(filter.given, true, sizeof filter.given);
-    fa2i_problem_format(problem, shape, sizeof shape);
-    const fa2_status st = fa2i_cache_list_winners(cache, &filter, note_row, ret_known);
-    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s%s\n", shape, fa2i_cache_path(cache),
-                     *ret_known ? "; what the cost model chose:" : "");
+    const fa2_status st = fa2i_cache_list_winners(cache, &filter, fa2i_row_note, ret_known);
+    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s%s\n", fa2i_problem_shape(problem).text,
+                     fa2i_cache_path(cache), *ret_known ? "; what the cost model chose:" : "");
     return st == FA2_OK && *ret_known && !options->json ? list_winners(cache, &filter, &w) : st;
 }
 
 static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter)
 {
-    char shape[FA2I_PROBLEM_CHARS];
     listing l;
     listing_init(&l, measurement_columns, sizeof measurement_columns / sizeof *measurement_columns);
-    fa2i_problem_format(problem, shape, sizeof shape);
-    printf("%s\n\n", shape);
+    printf("%s\n\n", fa2i_problem_shape(problem).text);
     return listing_end(&l, fa2i_cache_list_measurements(cache, problem, filter, add_row, &l));
 }
 
@@ -459,7 +446,7 @@ static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_
     for (size_t i = 0; st == FA2_OK && i < options->shapes.count; i++) {
         const fa2_problem *problem = &options->shapes.items[i];
         bool known = false;
-        st = fa2i_cache_list_measurements(cache, problem, &filter, note_row, &known);
+        st = fa2i_cache_list_measurements(cache, problem, &filter, fa2i_row_note, &known);
         if (st == FA2_OK && known && !options->json)
             st = show_problem(cache, problem, &filter);
         if (st == FA2_OK && !known && *ret_unknown < UNKNOWN_SAID)
@@ -477,12 +464,12 @@ static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_
 static fa2_status has_winner(fa2i_cache *cache, const fa2i_options *options, bool *ret_has)
 {
     if (options->shapes.count == 0)
-        return fa2i_cache_list_winners(cache, &options->filter, note_row, ret_has);
+        return fa2i_cache_list_winners(cache, &options->filter, fa2i_row_note, ret_has);
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && !*ret_has && i < options->shapes.count; i++) {
         fa2i_filter filter = {.device = options->filter.device, .problem = options->shapes.items[i]};
         memset(filter.given, true, sizeof filter.given);
-        st = fa2i_cache_list_winners(cache, &filter, note_row, ret_has);
+        st = fa2i_cache_list_winners(cache, &filter, fa2i_row_note, ret_has);
     }
     return st;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
+#include "tuner/search/compile_all.h"
 #include "tuner/commands/all_devices.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/filter_options.h"
@@ -53,13 +54,11 @@ static fa2_status open_for_reading(command *c)
     return st;
 }
 
-static bool is_there(const char *path)
+static bool is_there(const char *given)
 {
-    char *default_path = NULL;
-    if (path == NULL && fa2i_cache_default_path(&default_path) != FA2_OK)
-        return false;
-    const bool there = access(path == NULL ? default_path : path, F_OK) == 0;
-    fa2i_free(default_path);
+    char *path = NULL;
+    const bool there = fa2i_database_path(given, &path) == FA2_OK && access(path, F_OK) == 0;
+    fa2i_free(path);
     return there;
 }
 
@@ -119,13 +118,10 @@ done:
 static fa2_status open_tune(command *c)
 {
     const fa2i_options *o = &c->options;
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     fa2_status st = FA2_OK;
     c->request = (fa2i_tune_request){.shapes = &o->shapes,
                                      .device = o->device,
-                                     .threads = o->jobs > 0      ? o->jobs
-                                                : processors > 0 ? (int)processors
-                                                                 : 1,
+                                     .threads = (int)fa2i_compile_threads(o->jobs, SIZE_MAX),
                                      .force = o->force,
                                      .all = o->all,
                                      .share = o->share,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "tuner/search/compile_all.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
@@ -45,11 +46,9 @@ static bool take(warmer *w, fa2_problem *ret_problem)
 
 static void finish(warmer *w, const fa2_problem *problem, fa2_status st)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
     pthread_mutex_lock(&w->lock);
     if (st != FA2_OK)
-        fa2i_note(&w->progress, "fa2-tune: %s: %s", shape, fa2_last_message());
+        fa2i_note(&w->progress, "fa2-tune: %s: %s", fa2i_problem_shape(problem).text, fa2_last_message());
     w->failed += st != FA2_OK;
     fa2i_progress_step(&w->progress, NULL);
     pthread_mutex_unlock(&w->lock);
@@ -106,13 +105,11 @@ static void *prepare_some(void *user)
 /* Threads that cannot be started are done without; this thread is the first one. */
 static fa2_status prepare_all(warmer *w)
 {
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const int wanted = w->options.jobs > 0 ? w->options.jobs : (int)processors;
+    const size_t wanted = fa2i_compile_threads(w->options.jobs, w->options.shapes.count);
     pthread_t threads[THREADS_MAX];
     size_t count = 0;
     fa2i_progress_begin(&w->progress, "preparing", w->options.shapes.count);
-    while ((int)count + 1 < wanted && count < THREADS_MAX && count + 1 < w->options.shapes.count &&
-           pthread_create(&threads[count], NULL, prepare_some, w) == 0)
+    while (count + 1 < wanted && count < THREADS_MAX && pthread_create(&threads[count], NULL, prepare_some, w) == 0)
         count++;
     prepare_some(w);
     for (size_t i = 0; i < count; i++)

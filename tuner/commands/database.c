@@ -19,20 +19,23 @@ static void log_to_stderr(void *user, const char *message)
     fa2i_shown_print(stderr, "fa2-tune: %s\n", message);
 }
 
+fa2_status fa2i_database_path(const char *given, char **ret_path)
+{
+    return given == NULL ? fa2i_cache_default_path(ret_path) : fa2i_text_make(ret_path, "%s", given);
+}
+
 /* stop: NULL for modes other than FA2I_CACHE_REPAIR. */
 static fa2_status open_database(const char *path, fa2i_cache_mode mode, const volatile sig_atomic_t *stop,
                                 fa2i_cache **ret_cache)
 {
-    char *default_path = NULL;
+    char *name = NULL;
     fa2_status st = FA2_OK;
-    if (path == NULL)
-        FA2_TRY(fa2i_cache_default_path(&default_path));
-    const char *name = path == NULL ? default_path : path;
+    FA2_TRY(fa2i_database_path(path, &name));
     FA2_TRY(stop != NULL ? fa2i_cache_open_to_mend(name, stop, log_to_stderr, NULL, ret_cache)
                          : fa2i_cache_open(name, mode, log_to_stderr, NULL, ret_cache));
     fa2i_cache_allow_seconds(*ret_cache, FA2I_CACHE_LONG_S);
 done:
-    fa2i_free(default_path);
+    fa2i_free(name);
     return st;
 }
 
@@ -48,25 +51,21 @@ fa2_status fa2i_database_open_to_mend(const char *path, const volatile sig_atomi
 
 fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_cache **ret_cache)
 {
-    char *default_path = NULL;
+    char *name = NULL;
     fa2_status st = fa2i_database_open(path, FA2I_CACHE_READ, ret_cache);
     *ret_absent = st == FA2_E_NOT_FOUND;
-    if (st != FA2_E_NOT_FOUND)
+    if (!*ret_absent)
         return st;
-    st = path == NULL ? fa2i_cache_default_path(&default_path) : FA2_OK;
-    if (st == FA2_OK)
-        st = fa2i_cache_open_empty(path == NULL ? default_path : path, ret_cache);
-    fa2i_free(default_path);
+    FA2_TRY(fa2i_database_path(path, &name));
+    FA2_TRY(fa2i_cache_open_empty(name, ret_cache));
+done:
+    fa2i_free(name);
     return st;
 }
 
 fa2_status fa2i_database_open_if_any(const char *path, const char *doing, char **ret_path, fa2i_cache **ret_cache)
 {
-    fa2_status st = FA2_OK;
-    if (path == NULL)
-        st = fa2i_cache_default_path(ret_path);
-    else if ((*ret_path = fa2i_strdup(path)) == NULL)
-        st = fa2i_fail(FA2_E_MEMORY, "no memory for the path of the database");
+    fa2_status st = fa2i_database_path(path, ret_path);
     if (st == FA2_E_MEMORY)
         return st;
     st = st == FA2_OK ? fa2i_database_open(*ret_path, FA2I_CACHE_READ, ret_cache) : FA2_E_NOT_FOUND;
@@ -78,11 +77,11 @@ fa2_status fa2i_database_open_if_any(const char *path, const char *doing, char *
 
 fa2_status fa2i_database_check_writable(const char *path)
 {
-    char *default_path = NULL;
-    fa2_status st = path == NULL ? fa2i_cache_default_path(&default_path) : FA2_OK;
+    char *name = NULL;
+    fa2_status st = fa2i_database_path(path, &name);
     if (st == FA2_OK)
-        st = fa2i_cache_check_writable(path == NULL ? default_path : path);
-    fa2i_free(default_path);
+        st = fa2i_cache_check_writable(name);
+    fa2i_free(name);
     return st;
 }
 
@@ -93,12 +92,9 @@ fa2_status fa2i_database_check_writable(const char *path)
 /* *ret_path: the path for the copy, in a new folder. The caller owns it. */
 static fa2_status make_place(char **ret_path)
 {
-    const char *temporary = fa2i_environment("TMPDIR");
     char *path = NULL;
-    fa2i_text text = {0};
-    fa2i_text_add(&text, "%s/fa2-dry-XXXXXX" COPY_NAME, temporary != NULL ? temporary : "/tmp");
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_text_take(&text, &path));
+    FA2_TRY(fa2i_text_make(&path, "%s/fa2-dry-XXXXXX" COPY_NAME, fa2i_environment_folder()));
     char *name = path + strlen(path) - strlen(COPY_NAME);
     *name = '\0';
     if (mkdtemp(path) == NULL)
@@ -147,11 +143,10 @@ typedef struct device_names {
 static int add_device(void *user, int columns, const char *const *names, const char *const *values)
 {
     device_names *to = user;
-    for (int i = 0; i < columns; i++) {
-        if (strcmp(names[i], "name") != 0 || values[i] == NULL || strcmp(values[i], to->last) == 0)
-            continue;
-        fa2i_text_add(&to->text, "%s%s", to->last[0] == '\0' ? "" : ", ", values[i]);
-        snprintf(to->last, sizeof to->last, "%s", values[i]);
+    const char *name = fa2i_row_value(columns, names, values, "name");
+    if (name != NULL && strcmp(name, to->last) != 0) {
+        fa2i_text_add(&to->text, "%s%s", to->last[0] == '\0' ? "" : ", ", name);
+        snprintf(to->last, sizeof to->last, "%s", name);
     }
     return to->text.failed;
 }
@@ -177,8 +172,8 @@ typedef struct device_search {
 static int look_at_device(void *user, int columns, const char *const *names, const char *const *values)
 {
     device_search *s = user;
-    for (int i = 0; i < columns; i++)
-        s->found = s->found || (strcmp(names[i], "name") == 0 && values[i] != NULL && has_part(values[i], s->name));
+    const char *name = fa2i_row_value(columns, names, values, "name");
+    s->found = name != NULL && has_part(name, s->name);
     return s->found || add_device(&s->names, columns, names, values);
 }
 

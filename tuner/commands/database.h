@@ -8,6 +8,9 @@
 #include "cache/content/filter.h"
 #include "tuner/commands/commands.h"
 
+/* Makes the path of a database: the given one, or (NULL) the default. The caller owns *ret_path (fa2i_free). */
+fa2_status fa2i_database_path(const char *given, char **ret_path);
+
 /* Opens the database at path (NULL: the default one). Its warnings (for example, a damaged image was skipped) go to
  * stderr. The caller owns *ret_cache (fa2i_cache_close). */
 fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache);

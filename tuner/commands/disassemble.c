@@ -66,9 +66,8 @@ fa2_status fa2i_disassembler_find(char **ret_tool)
 /* Writes the bytes into a file without a name. Returns its descriptor, or -1 with errno. */
 static int keep(const fa2i_blob *bytes)
 {
-    const char *folder = fa2i_environment("TMPDIR");
     char path[4096];
-    snprintf(path, sizeof path, "%s/fa2-cubin-XXXXXX", folder != NULL ? folder : "/tmp");
+    snprintf(path, sizeof path, "%s/fa2-cubin-XXXXXX", fa2i_environment_folder());
     const int descriptor = mkstemp(path);
     if (descriptor < 0)
         return -1;

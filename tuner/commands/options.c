@@ -18,18 +18,11 @@
 #include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
 
-enum { JOBS_MAX = 1024 };
-
 typedef fa2_status (*apply_fn)(const char *value, fa2i_options *options);
 
 static fa2_status invalid(const char *option, const char *value, const char *accepted)
 {
     return fa2i_fail(FA2_E_INVALID, "%s \"%s\": expected %s", option, value, accepted);
-}
-
-static fa2_status parse_whole(const char *option, const char *text, int limit, const char *accepted, int *ret_number)
-{
-    return fa2i_whole_parse(text, limit, ret_number) ? FA2_OK : invalid(option, text, accepted);
 }
 
 static fa2_status apply_preset(const char *value, fa2i_options *options)
@@ -69,25 +62,7 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
     char accepted[96];
     snprintf(accepted, sizeof accepted, "a device number, 0 to %d, as fa2-tune devices lists them; tune also takes all",
              FA2I_DEVICE_MAX);
-    return parse_whole("--device", value, FA2I_DEVICE_MAX, accepted, &options->device);
-}
-
-static fa2_status apply_arch(const char *value, fa2i_options *options)
-{
-    return fa2i_archs_parse(value, options);
-}
-
-static fa2_status apply_db(const char *value, fa2i_options *options)
-{
-    if (*value == '\0')
-        return invalid("--db", value, "the path of a database file");
-    options->db = value;
-    return FA2_OK;
-}
-
-static fa2_status apply_jobs(const char *value, fa2i_options *options)
-{
-    return parse_whole("--jobs", value, JOBS_MAX, "a number of threads, 0 (all processors) to 1024", &options->jobs);
+    return fa2i_whole_parse(value, FA2I_DEVICE_MAX, &options->device) ? FA2_OK : invalid("--device", value, accepted);
 }
 
 /* Parses a number with M (2^20 bytes) or G (2^30 bytes) after it. */
@@ -112,18 +87,6 @@ static fa2_status apply_budget(const char *value, fa2i_options *options)
         return invalid("--budget", value, "seconds, more than 0");
     options->budget_s = seconds;
     return FA2_OK;
-}
-
-static fa2_status apply_runs(const char *value, fa2i_options *options)
-{
-    static const char accepted[] = "a number of timed runs, 10 to 100000";
-    const fa2_status st = parse_whole("--runs", value, 100000, accepted, &options->runs);
-    return st == FA2_OK && options->runs < 10 ? invalid("--runs", value, accepted) : st;
-}
-
-static fa2_status apply_rest(const char *value, fa2i_options *options)
-{
-    return parse_whole("--rest", value, 10000, "milliseconds, 0 to 10000", &options->rest_ms);
 }
 
 static fa2_status apply_fail_above(const char *value, fa2i_options *options)
@@ -160,50 +123,53 @@ static const struct option {
     const char *name;
     int bit;
     const char *value; /* describes the value; NULL: it takes no value */
-    apply_fn apply;    /* NULL: the member is set to true, or to the value as a path */
+    apply_fn apply;    /* NULL: the member is set to true, to the value as a path, or to a number */
     bool once;
-    size_t member; /* offset in fa2i_options */
+    size_t member;   /* offset in fa2i_options */
+    int least, most; /* of a whole number; most 0: it is none */
 } known[] = {
-    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false, 0},
-    {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false, 0},
-    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", fa2i_filter_apply_shape, true, 0},
-    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", fa2i_filter_apply_shown, false, 0},
-    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", fa2i_options_apply_shape, false, 0},
-    {"--op", FA2I_OPT_FILTER | FA2I_OPT_SHAPES, "forward, backward, merge or all", apply_op, true, 0},
+    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", .apply = apply_preset},
+    {"--shapes", FA2I_OPT_SHAPES, "a shape file", .apply = apply_shapes},
+    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", .apply = fa2i_filter_apply_shape, .once = true},
+    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", .apply = fa2i_filter_apply_shown},
+    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", .apply = fa2i_options_apply_shape},
+    {"--op", FA2I_OPT_FILTER | FA2I_OPT_SHAPES, "forward, backward, merge or all", .apply = apply_op, .once = true},
     {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN, "a device number, a part of a name, or all",
-     fa2i_filter_apply_device, true, 0},
-    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", fa2i_filter_apply_variant, true, 0},
-    {"--failures", FA2I_OPT_FORGET, NULL, NULL, false, OPTION(filter.failures)},
-    {"--all", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(all)},
-    {"--force", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(force)},
-    {"--share", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(share)},
-    {"--dry-run", FA2I_OPT_DRY_RUN, NULL, NULL, false, OPTION(dry_run)},
-    {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true, 0},
-    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false, 0},
-    {"--db", FA2I_OPT_DB, "a database file", apply_db, true, 0},
-    {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true, 0},
-    {"--max-size", FA2I_OPT_MAX_SIZE, "a size such as 256M or 2G", apply_max_size, true, 0},
-    {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true, 0},
-    {"--html", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(html)},
-    {"--markdown", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(markdown)},
-    {"--against", FA2I_OPT_REPORT, "a database file", NULL, true, OPTION(against)},
-    {"--bench", FA2I_OPT_REPORT, "a file of bench or field-report", NULL, true, OPTION(bench)},
-    {"--against", FA2I_OPT_BENCH, "a file of bench --json", NULL, true, OPTION(against)},
-    {"--fail-above", FA2I_OPT_BENCH, "a percentage: 5%", apply_fail_above, true, 0},
-    {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true, 0},
-    {"--rest", FA2I_OPT_BENCH, "milliseconds", apply_rest, true, 0},
-    {"--check", FA2I_OPT_CHECK, NULL, NULL, false, OPTION(check)},
-    {"--never-compile", FA2I_OPT_EXPLAIN, NULL, NULL, false, OPTION(never_compile)},
-    {"--ptx", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(ptx)},
-    {"--sass", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(sass)},
-    {"--lines", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(lines)},
-    {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false, 0},
-    {"--cold", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(cold)},
-    {"--precisions", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(precisions)},
-    {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true, 0},
-    {"--with-code", FA2I_OPT_WITH_CODE, NULL, NULL, false, OPTION(with_code)},
-    {"--trust", FA2I_OPT_TRUST, NULL, NULL, false, OPTION(trust)},
-    {"--json", FA2I_OPT_JSON, NULL, NULL, false, OPTION(json)},
+     .apply = fa2i_filter_apply_device, .once = true},
+    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", .apply = fa2i_filter_apply_variant, .once = true},
+    {"--failures", FA2I_OPT_FORGET, .member = OPTION(filter.failures)},
+    {"--all", FA2I_OPT_TUNE, .member = OPTION(all)},
+    {"--force", FA2I_OPT_TUNE, .member = OPTION(force)},
+    {"--share", FA2I_OPT_TUNE, .member = OPTION(share)},
+    {"--dry-run", FA2I_OPT_DRY_RUN, .member = OPTION(dry_run)},
+    {"--device", FA2I_OPT_DEVICE, "a device number", .apply = apply_device, .once = true},
+    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", .apply = fa2i_archs_parse},
+    {"--db", FA2I_OPT_DB, "the path of a database file", .once = true, .member = OPTION(db)},
+    {"--jobs", FA2I_OPT_JOBS, "a number of threads, 0 (all processors) to 1024", .once = true, .member = OPTION(jobs),
+     .most = 1024},
+    {"--max-size", FA2I_OPT_MAX_SIZE, "a size such as 256M or 2G", .apply = apply_max_size, .once = true},
+    {"--budget", FA2I_OPT_BUDGET, "seconds", .apply = apply_budget, .once = true},
+    {"--html", FA2I_OPT_REPORT, "the path of a file to write", .once = true, .member = OPTION(html)},
+    {"--markdown", FA2I_OPT_REPORT, "the path of a file to write", .once = true, .member = OPTION(markdown)},
+    {"--against", FA2I_OPT_REPORT, "the path of a database file", .once = true, .member = OPTION(against)},
+    {"--bench", FA2I_OPT_REPORT, "the path of a file of bench or field-report", .once = true, .member = OPTION(bench)},
+    {"--against", FA2I_OPT_BENCH, "the path of a file of bench --json", .once = true, .member = OPTION(against)},
+    {"--fail-above", FA2I_OPT_BENCH, "a percentage: 5%", .apply = apply_fail_above, .once = true},
+    {"--runs", FA2I_OPT_BENCH, "a number of timed runs, 10 to 100000", .once = true, .member = OPTION(runs),
+     .least = 10, .most = 100000},
+    {"--rest", FA2I_OPT_BENCH, "milliseconds, 0 to 10000", .once = true, .member = OPTION(rest_ms), .most = 10000},
+    {"--check", FA2I_OPT_CHECK, .member = OPTION(check)},
+    {"--never-compile", FA2I_OPT_EXPLAIN, .member = OPTION(never_compile)},
+    {"--ptx", FA2I_OPT_SOURCE, .member = OPTION(ptx)},
+    {"--sass", FA2I_OPT_SOURCE, .member = OPTION(sass)},
+    {"--lines", FA2I_OPT_SOURCE, .member = OPTION(lines)},
+    {"--scale", FA2I_OPT_BENCH, "S, B or D", .apply = apply_scale},
+    {"--cold", FA2I_OPT_BENCH, .member = OPTION(cold)},
+    {"--precisions", FA2I_OPT_BENCH, .member = OPTION(precisions)},
+    {"--format", FA2I_OPT_BENCH, "text, csv or json", .apply = apply_format, .once = true},
+    {"--with-code", FA2I_OPT_WITH_CODE, .member = OPTION(with_code)},
+    {"--trust", FA2I_OPT_TRUST, .member = OPTION(trust)},
+    {"--json", FA2I_OPT_JSON, .member = OPTION(json)},
 };
 
 #undef OPTION
@@ -240,10 +206,15 @@ static fa2_status unknown_option(const char *command, const char *arg, int accep
 static fa2_status set_member(const struct option *option, const char *value, fa2i_options *options)
 {
     void *member = (char *)options + option->member;
-    if (option->value == NULL)
+    int number = 0;
+    const bool takes = option->most > 0 ? fa2i_whole_parse(value, option->most, &number) && number >= option->least
+                                        : option->value == NULL || *value != '\0';
+    if (!takes)
+        return invalid(option->name, value, option->value);
+    if (option->most > 0)
+        *(int *)member = number;
+    else if (option->value == NULL)
         *(bool *)member = true;
-    else if (*value == '\0')
-        return invalid(option->name, value, "the path of a file");
     else
         *(const char **)member = value;
     return FA2_OK;

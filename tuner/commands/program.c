@@ -46,11 +46,11 @@ typedef struct capture_file {
 
 static fa2_status make_file(capture_file *file)
 {
-    const char *given = fa2i_environment("FA2_CAPTURE"), *folder = fa2i_environment("TMPDIR");
+    const char *given = fa2i_environment("FA2_CAPTURE");
     file->own = given == NULL;
     if (!file->own)
         return find_whole_path(given, &file->path);
-    const fa2_status st = fa2i_text_make(&file->path, "%s/fa2-capture-XXXXXX", folder != NULL ? folder : "/tmp");
+    const fa2_status st = fa2i_text_make(&file->path, "%s/fa2-capture-XXXXXX", fa2i_environment_folder());
     if (st != FA2_OK)
         return st;
     const int descriptor = mkstemp(file->path);

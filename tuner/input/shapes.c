@@ -70,12 +70,10 @@ fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, doub
 static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, double calls, fa2_op op)
 {
     fa2_problem other = *problem;
-    char text[FA2I_PROBLEM_CHARS];
     other.op = op;
     if (fa2i_problem_check(&other) == FA2_OK)
         return fa2i_shapes_add(shapes, &other, calls);
-    fa2i_problem_format(problem, text, sizeof text);
-    return fa2i_fail(FA2_E_INVALID, "%s: %s", text, fa2_last_message());
+    return fa2i_fail(FA2_E_INVALID, "%s: %s", fa2i_problem_shape(problem).text, fa2_last_message());
 }
 
 fa2_status fa2i_shapes_add_for_ops(fa2i_shapes *shapes, const fa2_problem *problem, double calls)

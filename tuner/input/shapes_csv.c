@@ -45,16 +45,7 @@ typedef struct csv {
 
 static const char *column_name(int kind)
 {
-    switch (kind) {
-    case CALLS:
-        return "calls";
-    case ORIGIN:
-        return "origin";
-    case PRESET:
-        return "preset";
-    default:
-        return fa2i_fields[kind].name;
-    }
+    return kind == CALLS ? "calls" : kind == ORIGIN ? "origin" : kind == PRESET ? "preset" : fa2i_fields[kind].name;
 }
 
 /* Returns the number of kinds of columns that the file may have. They are the first ones. */

@@ -82,18 +82,10 @@ done:
     return st;
 }
 
-/* An fa2i_row_fn: notes that there is a row. */
-static int note_row(void *user, int columns, const char *const *names, const char *const *values)
-{
-    (void)columns, (void)names, (void)values;
-    *(bool *)user = true;
-    return 0;
-}
-
 static fa2_status check_json(fa2i_cache *cache, const char *path, const char *json)
 {
     bool valid = false;
-    const fa2_status st = fa2i_cache_list_json(cache, "SELECT 1 WHERE json_valid(?1)", json, note_row, &valid);
+    const fa2_status st = fa2i_cache_list_json(cache, "SELECT 1 WHERE json_valid(?1)", json, fa2i_row_note, &valid);
     if (st != FA2_OK || valid)
         return st;
     return fa2i_fail(FA2_E_INVALID,

@@ -95,15 +95,13 @@ static void print_passed_over(const fa2i_decision *d, FILE *out)
 void fa2i_explained_reason(const fa2i_explained *e, char out[FA2I_REASON_CHARS])
 {
     const fa2i_decision *d = &e->predicted.decision;
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&d->problem, shape, sizeof shape);
     if (d->rule == FA2_RULE_DEFAULT)
         snprintf(out, FA2I_REASON_CHARS,
                  "no problem near this one is tuned for sm_%d with this kernel: the cost model's choice",
                  e->card->arch);
     else
         snprintf(out, FA2I_REASON_CHARS, "%s %s on %.128s", d->measured ? "tuned for" : "the cost model chose it for",
-                 shape, d->device);
+                 fa2i_problem_shape(&d->problem).text, d->device);
 }
 
 /* Returns what the rule means for this decision. */
@@ -132,12 +130,10 @@ static const char *meaning(const fa2i_decision *d)
 static void print_rule(const fa2i_explained *e, FILE *out)
 {
     const fa2i_decision *d = &e->predicted.decision;
-    char neighbour[FA2I_PROBLEM_CHARS];
     fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule), meaning(d));
     print_passed_over(d, out);
     if (d->corrected) {
-        fa2i_problem_format(&d->neighbour, neighbour, sizeof neighbour);
-        fprintf(out, "corrected by %s, the nearest of another kind\n", neighbour);
+        fprintf(out, "corrected by %s, the nearest of another kind\n", fa2i_problem_shape(&d->neighbour).text);
     }
     fprintf(out, "estimate  " FA2I_US " us, %.2f TFLOPS", d->estimate_us, tflops(&e->predicted.asked, d->estimate_us));
     const fa2i_runner_up *next = &e->predicted.runner_up;
@@ -222,22 +218,15 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
         if (fate->refuted)
             continue;
         shown++;
-        char us[32], rate[32], model[32], brief[FA2I_VARIANT_CHARS];
-        snprintf(us, sizeof us, FA2I_US, o->us);
-        snprintf(rate, sizeof rate, "%.2f", tflops(&f->asked, o->us));
-        snprintf(model, sizeof model, FA2I_US, o->model_us);
-        fa2i_variant_brief(o->text, brief, sizeof brief);
         const bool corrected = o->rests == FA2I_RESTS_MODEL && o->neighbour != FA2I_NONE;
         const bool taken = f->status == FA2_OK && strcmp(o->text, f->variant.text) == 0;
-        const char *mark = taken ? "*" : "";
-        fa2i_table_add(&table,
-                       (const char *[]){mark, us, rate, corrected ? "model, corrected" : fa2i_explained_rests(o->rests),
-                                        model, code_text(fate), brief});
+        fa2i_table_row(&table, "%s\t" FA2I_US "\t%.2f\t%s\t" FA2I_US "\t%s\t%s", taken ? "*" : "", o->us,
+                       tflops(&f->asked, o->us), corrected ? "model, corrected" : fa2i_explained_rests(o->rests),
+                       o->model_us, code_text(fate), fa2i_variant_brief(o->text).text);
     }
-    char shape[FA2I_PROBLEM_CHARS], heading[FA2I_PROBLEM_CHARS + 80];
-    fa2i_problem_format(&f->asked, shape, sizeof shape);
-    snprintf(heading, sizeof heading, "\nkernels by their estimates for %s (%zu%s)\n", shape, count,
-             f->status == FA2_OK ? "; * is the kernel above" : "");
+    char heading[FA2I_PROBLEM_CHARS + 80];
+    snprintf(heading, sizeof heading, "\nkernels by their estimates for %s (%zu%s)\n",
+             fa2i_problem_shape(&f->asked).text, count, f->status == FA2_OK ? "; * is the kernel above" : "");
     fa2i_terminal_print_lines(out, heading, LABEL);
     const fa2_status st = fa2i_table_print(&table, out);
     if (st == FA2_OK && count > shown)
@@ -254,19 +243,17 @@ static void print_rejected(const fa2i_explained *e, FILE *out)
 static void print_decision(const fa2i_explained *explained, FILE *out)
 {
     const fa2i_card *card = explained->card;
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(explained->problem, shape, sizeof shape);
-    fa2i_shown_print(out, "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n", shape,
-                     card->name, card->arch, card->sm_count, card->smem_block_bytes);
+    fa2i_shown_print(out, "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n",
+                     fa2i_problem_shape(explained->problem).text, card->name, card->arch, card->sm_count,
+                     card->smem_block_bytes);
     if (explained->predicted.status != FA2_OK) {
         fprintf(out, "rule      none: the call fails, %s\nmessage   %s\n",
                 fa2_status_string(explained->predicted.status), explained->predicted.message);
         return;
     }
-    if (is_rounded(explained)) {
-        fa2i_problem_format(&explained->predicted.asked, shape, sizeof shape);
-        fprintf(out, "rounded   to %s, for which estimates are made: a few answers serve all lengths\n", shape);
-    }
+    if (is_rounded(explained))
+        fprintf(out, "rounded   to %s, for which estimates are made: a few answers serve all lengths\n",
+                fa2i_problem_shape(&explained->predicted.asked).text);
     print_rule(explained, out);
     print_kernel(explained, out);
 }

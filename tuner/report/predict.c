@@ -204,10 +204,8 @@ done:
 fa2_status fa2i_predict_fates(fa2i_predictor *f, fa2i_predicted *predicted)
 {
     const fa2i_evidence *evidence = &f->planner.calibrations[predicted->asked.op].evidence;
-    fa2i_fate *fates = fa2i_alloc_array(predicted->option_count, sizeof *fates);
-    fa2_status st = FA2_OK;
-    if (fates == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", predicted->option_count);
+    fa2i_fate *fates = NULL;
+    fa2_status st = FA2I_NEW(fates, predicted->option_count);
     for (size_t i = 0; st == FA2_OK && i < predicted->option_count; i++) {
         const fa2i_option *option = &predicted->options[i];
         fa2i_attempt attempt = {0};

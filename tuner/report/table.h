@@ -30,6 +30,9 @@ void fa2i_table_init(fa2i_table *table, const char *align, const char *const *ti
 /* Adds one row. A NULL cell is shown as "-". Cells are copied and escaped (runtime/base/shown.h). */
 void fa2i_table_add(fa2i_table *table, const char *const *cells);
 
+/* The same with a printf format, in which \t begins the next cell. Cells that it does not have are shown as "-". */
+void fa2i_table_row(fa2i_table *table, const char *format, ...) FA2I_PRINTF(2, 3);
+
 /* Shows the last row in this style if the stream has colours. */
 void fa2i_table_style(fa2i_table *table, fa2i_style style);
 
@@ -38,3 +41,6 @@ fa2_status fa2i_table_print(const fa2i_table *table, FILE *out);
 
 size_t fa2i_table_rows(const fa2i_table *table); /* without the titles */
 void fa2i_table_done(fa2i_table *table);         /* accepts zeroed objects */
+
+/* fa2i_table_print, then fa2i_table_done. */
+fa2_status fa2i_table_end(fa2i_table *table, FILE *out);

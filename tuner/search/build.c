@@ -123,9 +123,7 @@ static fa2_status add_problem(work *w, const fa2_problem *problem)
     size_t count = 0;
     fa2_status st = fa2i_generator_candidates(w->build->generator, problem, &w->result.card, &variants, &count);
     if (st == FA2_E_UNSUPPORTED) {
-        char shape[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(problem, shape, sizeof shape);
-        fa2i_note(&w->progress, "%s: %s", shape, fa2_last_message());
+        fa2i_note(&w->progress, "%s: %s", fa2i_problem_shape(problem).text, fa2_last_message());
         w->result.unserved++;
         return FA2_OK;
     }
@@ -143,17 +141,14 @@ static fa2_status add_problem(work *w, const fa2_problem *problem)
 static fa2_status make_groups(work *w)
 {
     const fa2i_shapes *shapes = w->build->shapes;
-    w->groups = fa2i_alloc_array(shapes->count, sizeof *w->groups);
-    if (w->groups == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
-    for (size_t i = 0; i < shapes->count; i++) {
-        const fa2_status st = add_problem(w, &shapes->items[i]);
-        if (st != FA2_OK)
-            return st;
-    }
+    fa2_status st;
+    FA2_TRY(FA2I_NEW(w->groups, shapes->count));
+    for (size_t i = 0; i < shapes->count; i++)
+        FA2_TRY(add_problem(w, &shapes->items[i]));
     for (size_t i = 0; i < w->group_count; i++)
         qsort(w->groups[i].candidates, w->groups[i].count, sizeof(candidate), compare_candidates);
-    return FA2_OK;
+done:
+    return st;
 }
 
 /* ---- compiling ---- */
@@ -349,15 +344,10 @@ done:
 static fa2_status store_winners(work *w)
 {
     const fa2i_shapes *shapes = w->build->shapes;
-    w->result.winners = fa2i_alloc_array(shapes->count, sizeof *w->result.winners);
-    if (w->result.winners == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu winners", shapes->count);
-    for (size_t i = 0; i < shapes->count; i++) {
-        const fa2_status st = store_winner(w, &shapes->items[i]);
-        if (st != FA2_OK)
-            return st;
-    }
-    return FA2_OK;
+    fa2_status st = FA2I_NEW(w->result.winners, shapes->count);
+    for (size_t i = 0; st == FA2_OK && i < shapes->count; i++)
+        st = store_winner(w, &shapes->items[i]);
+    return st;
 }
 
 static fa2_status find_target(work *w)

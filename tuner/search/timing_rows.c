@@ -52,10 +52,8 @@ fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdi
 {
     fa2i_tune *tune = t->tune;
     fa2i_tune_kernel *k = &tune->found.kernels[t->entries[i].kernel];
-    char shape[FA2I_PROBLEM_CHARS];
     char detail[sizeof verdict->detail];
-    fa2i_problem_format(&t->problem->problem, shape, sizeof shape);
-    snprintf(detail, sizeof detail, "%s: %.120s", shape, verdict->detail);
+    snprintf(detail, sizeof detail, "%s: %.120s", fa2i_problem_shape(&t->problem->problem).text, verdict->detail);
     memcpy(verdict->detail, detail, sizeof detail);
     if (verdict->outcome != FA2I_OUTCOME_OK && k->verification.outcome == FA2I_OUTCOME_OK) {
         tune->found.outcomes[k->kernel.outcome]--;

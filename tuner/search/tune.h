@@ -70,10 +70,6 @@ fa2_status fa2i_tune_find_ids(fa2i_tune *tune);
  * and how to let the candidates be tried again. */
 fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_dead);
 
-/* Loads what other cards found wrong. No call uses such kernels, so they count as failed here, too. Call it once, after
- * all kernels are listed. */
-fa2_status fa2i_tune_find_refuted(fa2i_tune *tune);
-
 /* Teaches the estimates what the database measured. */
 fa2_status fa2i_tune_learn_stored(const fa2i_tune *tune);
 

@@ -70,10 +70,10 @@ static fa2_status learn(const fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
     size_t count = 0;
-    size_t *kernels = fa2i_alloc_array(t->count, sizeof *kernels);
-    double *us = fa2i_alloc_array(t->count, sizeof *us);
-    if (kernels == NULL || us == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu measurements", t->count));
+    size_t *kernels = NULL;
+    double *us = NULL;
+    FA2_TRY(FA2I_NEW(kernels, t->count));
+    FA2_TRY(FA2I_NEW(us, t->count));
     for (size_t i = 0; i < t->count; i++) {
         if (t->contenders[i].outcome != FA2I_OUTCOME_OK || t->contenders[i].statistics.median <= 0)
             continue;
@@ -281,7 +281,6 @@ done:
  * returns if wait is false. */
 static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait)
 {
-    char shape[FA2I_PROBLEM_CHARS];
     if (!fa2i_tune_claim(tune, "measure", &problem->problem, wait)) {
         tune->beside = true;
         return FA2_OK;
@@ -293,8 +292,7 @@ static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait
     fa2i_tune_unclaim(tune, "measure", &problem->problem);
     if (st != FA2_OK)
         return st;
-    fa2i_problem_format(&problem->problem, shape, sizeof shape);
-    fa2i_progress_step(&tune->progress, shape);
+    fa2i_progress_step(&tune->progress, fa2i_problem_shape(&problem->problem).text);
     if (problem->state != FA2I_PROBLEM_OPEN)
         fa2i_tune_print_problem(tune, problem);
     return FA2_OK;

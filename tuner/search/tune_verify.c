@@ -247,11 +247,10 @@ static fa2_status verify_groups(fa2i_tune *tune, group *groups, size_t count)
 fa2_status fa2i_tune_verify(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
-    group *groups = fa2i_alloc_array(tune->found.problem_count, sizeof *groups);
+    group *groups = NULL;
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     size_t group_count = 0, total = 0; /* launches: each kernel on each case */
-    if (groups == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->found.problem_count));
+    FA2_TRY(FA2I_NEW(groups, tune->found.problem_count));
     for (size_t i = 0; i < tune->found.problem_count; i++) {
         if (!first_of_class(&tune->found, i))
             continue;

@@ -110,10 +110,8 @@ done:
 /* The name of the range that a profiler shows: the problem and the kernel. */
 static void name_range(const fa2i_bench *bench, uint32_t id, char *out, size_t out_bytes)
 {
-    char shape[FA2I_PROBLEM_CHARS] = "";
-    if (bench->judge != NULL)
-        fa2i_problem_format(&bench->current.problem, shape, sizeof shape);
-    snprintf(out, out_bytes, "fa2 %s | %s", shape,
+    snprintf(out, out_bytes, "fa2 %s | %s",
+             bench->judge == NULL ? "" : fa2i_problem_shape(&bench->current.problem).text,
              id < bench->slot_count && bench->slots[id].ready ? bench->slots[id].loaded.variant.text : "");
 }
 

@@ -131,16 +131,11 @@ static fa2_status ensure_case(fa2i_worker *worker)
 
 static fa2_status reserve_loaded(fa2i_worker *worker, uint32_t id)
 {
-    if (id < worker->loaded_count)
-        return FA2_OK;
-    size_t count = 2 * ((size_t)id + 1);
-    bool *loaded = fa2i_realloc(worker->loaded, count * sizeof *loaded);
-    if (loaded == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count);
-    memset(loaded + worker->loaded_count, 0, (count - worker->loaded_count) * sizeof *loaded);
-    worker->loaded = loaded;
-    worker->loaded_count = count;
-    return FA2_OK;
+    const size_t before = worker->loaded_count;
+    const fa2_status st = FA2I_GROW(worker->loaded, (size_t)id + 1, worker->loaded_count);
+    if (st == FA2_OK)
+        memset(worker->loaded + before, 0, (worker->loaded_count - before) * sizeof *worker->loaded);
+    return st;
 }
 
 fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_failure *failure)

@@ -34,11 +34,10 @@ static bool check_differentiable(const fa2_problem *problem)
         last = *problem;
         return true;
     }
-    PyErr_Format(PyExc_NotImplementedError,
-                 "q, k or v requires a gradient, and fa2 has none for this call yet (%s): call it "
-                 "under torch.no_grad() or on detached tensors",
-                 fa2_last_message());
-    return false;
+    return fa2py_refuse(PyExc_NotImplementedError,
+                        "q, k or v requires a gradient, and fa2 has none for this call yet (%s): call it "
+                        "under torch.no_grad() or on detached tensors",
+                        fa2_last_message());
 }
 
 PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
@@ -69,18 +68,14 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o, const
 /* Writes the results of an empty call. Merging an empty result changes nothing, unless its LSE is finite. */
 static bool answer(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
-    if (call->carried != NULL) {
-        PyErr_SetString(PyExc_ValueError, "k has no rows: with carried, give keys, or convert carried");
-        return false;
-    }
+    if (call->carried != NULL)
+        return fa2py_refuse(PyExc_ValueError, "k has no rows: with carried, give keys, or convert carried");
     const fa2py_operand *start = &features->of[FA2I_OPERAND_sinks];
     if (call->partial == FA2_PARTIAL_MERGE && start->object == NULL)
         return true;
-    if (call->partial == FA2_PARTIAL_MERGE) {
-        PyErr_Format(PyExc_ValueError, "k has no rows: with partial=\"merge\", give %s to a call that has keys",
-                     start->name);
-        return false;
-    }
+    if (call->partial == FA2_PARTIAL_MERGE)
+        return fa2py_refuse(PyExc_ValueError, "k has no rows: with partial=\"merge\", give %s to a call that has keys",
+                            start->name);
     return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], start, stream);
 }
 
@@ -314,8 +309,7 @@ static bool parse_op(PyObject *value, fa2_op *ret_op)
     if (known && op != FA2_OP_MERGE) /* a merge has no q */
         return true;
     PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "op is %R; it must be \"forward\" or \"backward\"", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "op is %R; it must be \"forward\" or \"backward\"", value);
 }
 
 PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)

@@ -27,11 +27,9 @@ static bool intern_names(void)
 static bool make_call(fa2_op op, PyObject *settings, PyObject *const tensors[3], fa2py_call *call)
 {
     PyObject *values[FA2PY_SETTINGS] = {NULL};
-    if (!PyTuple_Check(settings) || PyTuple_Size(settings) != FA2PY_PLAIN_SETTINGS) {
-        PyErr_Format(PyExc_TypeError, "the settings are %R; they must be a tuple of %d", settings,
-                     FA2PY_PLAIN_SETTINGS);
-        return false;
-    }
+    if (!PyTuple_Check(settings) || PyTuple_Size(settings) != FA2PY_PLAIN_SETTINGS)
+        return fa2py_refuse(PyExc_TypeError, "the settings are %R; they must be a tuple of %d", settings,
+                            FA2PY_PLAIN_SETTINGS);
     for (int i = 0; i < FA2PY_PLAIN_DETERMINISTIC; i++)
         values[fa2py_plain_place(i)] = PyTuple_GetItem(settings, i);
     *call = (fa2py_call){.op = op, .tensors = {tensors[0], tensors[1], tensors[2]}};
@@ -81,10 +79,8 @@ static PyObject *unpacked(PyObject *const *tensors, Py_ssize_t count)
 PyObject *fa2py_plain_forward(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    if (count <= TENSORS || count > TENSORS + 3) {
-        PyErr_Format(PyExc_TypeError, "plain_forward(ctx, settings, *tensors) got %zd arguments", count);
-        return NULL;
-    }
+    if (count <= TENSORS || count > TENSORS + 3)
+        return PyErr_Format(PyExc_TypeError, "plain_forward(ctx, settings, *tensors) got %zd arguments", count);
     PyObject *const *tensors = args + TENSORS, *every = NULL, *made = NULL, *out = NULL;
     PyObject *rows[3] = {tensors[0]};
     bool ok = intern_names();
@@ -157,10 +153,8 @@ PyObject *fa2py_plain_node(PyObject *module, PyObject *type)
 {
     static PyMethodDef method = {"apply", backward, METH_O, NULL};
     (void)module;
-    if (!PyType_Check(type)) {
-        PyErr_SetString(PyExc_TypeError, "plain_node(type)");
-        return NULL;
-    }
+    if (!PyType_Check(type))
+        return PyErr_Format(PyExc_TypeError, "plain_node(type)");
     if (!intern_names())
         return NULL;
     PyObject *apply = PyDescr_NewMethod((PyTypeObject *)type, &method);

@@ -84,11 +84,9 @@ static bool open_of_feature(const fa2py_features *features, int which, fa2_probl
     char advice[80];
     const dl_tensor *like = &features->of[input].view.tensor;
     const int64_t most[FA2PY_RANK] = {problem->batch, problem->heads_q, problem->seq_q, problem->seq_k};
-    if (features->of[input].object == NULL || (is_bias && problem->bias == FA2_BIAS_BOOL)) {
-        PyErr_Format(PyExc_ValueError, "%s is wanted, and there %s %s%s", name, is_bias ? "is no" : "are no",
-                     fa2i_operands[input].name, is_bias ? " of numbers" : "");
-        return false;
-    }
+    if (features->of[input].object == NULL || (is_bias && problem->bias == FA2_BIAS_BOOL))
+        return fa2py_refuse(PyExc_ValueError, "%s is wanted, and there %s %s%s", name, is_bias ? "is no" : "are no",
+                            fa2i_operands[input].name, is_bias ? " of numbers" : "");
     snprintf(advice, sizeof advice, "%s=False, or tensors of a library that fa2 knows", name);
     PyObject *made = fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1},
                                  like->ndim, is_bias && problem->deterministic ? most : like->shape, advice);
@@ -118,12 +116,7 @@ static PyObject *gradients_of(const fa2py_operand *o)
     for (int i = DSINKS; i <= DBIAS; i++)
         if (o[i].object != NULL)
             objects[count++] = o[i].object;
-    PyObject *made = PyTuple_New(count);
-    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
-        Py_INCREF(objects[i]);
-        (void)PyTuple_SetItem(made, i, objects[i]);
-    }
-    return made;
+    return fa2py_tuple(objects, count);
 }
 
 static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features,
@@ -150,10 +143,8 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, cons
 static bool answer(const fa2py_call *call, const fa2py_operand *o, void *stream)
 {
     const bool has_queries = o[Q].shape[0] > 0 && o[Q].shape[1] > 0 && o[Q].shape[2] > 0;
-    if (call->partial != FA2_PARTIAL_NONE && has_queries && o[DSINKS].object != NULL) {
-        PyErr_SetString(PyExc_ValueError, "k has no rows: with partial, take dsinks from a call that has keys");
-        return false;
-    }
+    if (call->partial != FA2_PARTIAL_NONE && has_queries && o[DSINKS].object != NULL)
+        return fa2py_refuse(PyExc_ValueError, "k has no rows: with partial, take dsinks from a call that has keys");
     for (int i = call->partial == FA2_PARTIAL_MERGE ? DSINKS : DQ; i <= DBIAS; i++)
         if (!fa2py_set_zero(&o[i], stream))
             return false;
@@ -185,10 +176,9 @@ static bool check_merged(const fa2py_call *call, const fa2py_backward *given)
         PyObject *gradient = given->gradients[i];
         if (gradient != NULL && gradient != Py_None && gradient != Py_True)
             continue;
-        PyErr_Format(PyExc_ValueError,
-                     "partial is \"merge\", but %s is not given: give the float32 tensor that is added to, or False",
-                     names[i]);
-        return false;
+        return fa2py_refuse(
+            PyExc_ValueError,
+            "partial is \"merge\", but %s is not given: give the float32 tensor that is added to, or False", names[i]);
     }
     return true;
 }
@@ -213,9 +203,7 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
         return NULL;
     if (!check_merged(&call, &given))
         return NULL;
-    if (values[ARG_DQ] == Py_False && values[ARG_DK] == Py_False && values[ARG_DV] == Py_False) {
-        PyErr_SetString(PyExc_ValueError, "dq, dk and dv are False; at least one gradient is wanted");
-        return NULL;
-    }
+    if (values[ARG_DQ] == Py_False && values[ARG_DK] == Py_False && values[ARG_DV] == Py_False)
+        return PyErr_Format(PyExc_ValueError, "dq, dk and dv are False; at least one gradient is wanted");
     return fa2py_run_backward(&call, &given);
 }

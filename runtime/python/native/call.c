@@ -54,31 +54,37 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
     const Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
     if (signature->interned[signature->count - 1] == NULL && !intern(signature))
         return false;
-    if (count > signature->positional) {
-        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments but %zd were given", signature->name,
-                     signature->positional, count);
-        return false;
-    }
+    if (count > signature->positional)
+        return fa2py_refuse(PyExc_TypeError, "%s() takes %d positional arguments but %zd were given", signature->name,
+                            signature->positional, count);
     for (int i = 0; i < FA2PY_PARAMETERS_MAX; i++)
         values[i] = i < count ? args[i] : NULL;
     for (Py_ssize_t i = 0; i < named; i++) {
         const int at = find_name(signature, PyTuple_GetItem(names, i));
         if (at < 0)
             return false;
-        if (values[at] != NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'", signature->name,
-                         word_of(signature, at));
-            return false;
-        }
+        if (values[at] != NULL)
+            return fa2py_refuse(PyExc_TypeError, "%s() got multiple values for argument '%s'", signature->name,
+                                word_of(signature, at));
         values[at] = args[count + i];
     }
     for (int i = 0; i < signature->required; i++) {
-        if (values[i] == NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() is missing its argument '%s'", signature->name, word_of(signature, i));
-            return false;
-        }
+        if (values[i] == NULL)
+            return fa2py_refuse(PyExc_TypeError, "%s() is missing its argument '%s'", signature->name,
+                                word_of(signature, i));
     }
     return true;
+}
+
+PyObject *fa2py_tuple(PyObject *const *values, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *value = values[i] != NULL ? values[i] : Py_None;
+        Py_INCREF(value);
+        (void)PyTuple_SetItem(tuple, i, value);
+    }
+    return tuple;
 }
 
 /* ---- settings ---- */
@@ -109,10 +115,8 @@ bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth)
     *ret_truth = value == Py_True;
     if (value == NULL || value == Py_False || value == Py_True)
         return true;
-    if (!is_truth(value)) {
-        PyErr_Format(PyExc_TypeError, "%s is %R; a bool is wanted", name, value);
-        return false;
-    }
+    if (!is_truth(value))
+        return fa2py_refuse(PyExc_TypeError, "%s is %R; a bool is wanted", name, value);
     const int truth = PyObject_IsTrue(value);
     *ret_truth = truth > 0;
     return truth >= 0;
@@ -155,12 +159,11 @@ bool fa2py_parse_origin(PyObject *value, fa2_dropout_origin *ret_origin)
     if (ok)
         return true;
     PyErr_Clear();
-    PyErr_Format(
+    return fa2py_refuse(
         PyExc_ValueError,
         "dropout_origin is %R; it must be four numbers of 32 bits: the first row, column and head in the whole, "
         "and its heads",
         value);
-    return false;
 }
 
 /* Returns a number, or -1 with a TypeError that names it. */
@@ -186,8 +189,7 @@ static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, f
     *ret_factor = (float)factor;
     if (isfinite(*ret_factor) && *ret_factor > 0)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is %R; it must be finite and more than 0", name, value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s is %R; it must be finite and more than 0", name, value);
 }
 
 static bool parse_factors(PyObject *const *values, fa2i_factors *factors)
@@ -267,8 +269,7 @@ static bool parse_layout(PyObject *value, bool *ret_heads_first)
         if (*ret_heads_first || PyUnicode_CompareWithASCIIString(value, "bshd") == 0)
             return true;
     }
-    PyErr_Format(PyExc_ValueError, "layout is %R; it must be \"bshd\" or \"bhsd\"", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "layout is %R; it must be \"bshd\" or \"bhsd\"", value);
 }
 
 bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number)
@@ -283,9 +284,8 @@ bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number)
             return true;
         }
     PyErr_Clear(); /* of a number beyond C's */
-    PyErr_Format(PyExc_ValueError, "%s is %R; it must be \"%s\" or \"%s\"", fa2i_fields[field].name, value,
-                 fa2i_field_word(field, 0), fa2i_field_word(field, 1));
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s is %R; it must be \"%s\" or \"%s\"", fa2i_fields[field].name, value,
+                        fa2i_field_word(field, 0), fa2i_field_word(field, 1));
 }
 
 bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial)
@@ -299,8 +299,7 @@ bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial)
             *ret_partial = (fa2_partial)i;
             return true;
         }
-    PyErr_Format(PyExc_ValueError, "partial is %R; it must be \"write\" or \"merge\"", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "partial is %R; it must be \"write\" or \"merge\"", value);
 }
 
 /* Both permissions to be less exact. */
@@ -346,10 +345,8 @@ static bool parse_context(PyObject *value, fa2py_call *call)
 {
     if (!is_given(value))
         return true;
-    if (!fa2py_is_context(value)) {
-        PyErr_SetString(PyExc_TypeError, "context must be a fa2_attn.Context");
-        return false;
-    }
+    if (!fa2py_is_context(value))
+        return fa2py_refuse(PyExc_TypeError, "context must be a fa2_attn.Context");
     call->context = (fa2py_context *)value;
     return true;
 }
@@ -381,8 +378,7 @@ static bool parse_probability(PyObject *value, float *ret_p)
         return false;
     if (p >= 0 && p < 1)
         return true;
-    PyErr_Format(PyExc_ValueError, "dropout_p is %R; it must be at least 0 and less than 1", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "dropout_p is %R; it must be at least 0 and less than 1", value);
 }
 
 static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
@@ -395,8 +391,7 @@ static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
     *ret_length = is_given(value) ? (int32_t)wide : -1;
     if (wide >= 0 && wide <= INT32_MAX)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is %lld; it must be from 0 to %d", name, wide, INT32_MAX);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s is %lld; it must be from 0 to %d", name, wide, INT32_MAX);
 }
 
 /* Checks that the arguments of packed sequences are complete. */

@@ -90,10 +90,8 @@ bool fa2py_context_begin(fa2py_context *context)
 {
     if (!fa2py_check_process())
         return false;
-    if (context->handle == NULL || context->closing) {
-        PyErr_SetString(PyExc_ValueError, "the fa2_attn.Context is closed");
-        return false;
-    }
+    if (context->handle == NULL || context->closing)
+        return fa2py_refuse(PyExc_ValueError, "the fa2_attn.Context is closed");
     context->users++;
     Py_INCREF((PyObject *)context);
     return true;
@@ -127,8 +125,7 @@ static bool parse_arch(PyObject *value, int *ret_arch)
     if (*ret_arch > 0)
         return true;
     PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "arch is %R; it must be \"sm_75\", \"sm_80\", ... or the number", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "arch is %R; it must be \"sm_75\", \"sm_80\", ... or the number", value);
 }
 
 /* database: None means the default, "" none, else it is a path. *ret_bytes is a new bytes object, or NULL. */
@@ -151,10 +148,9 @@ static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config co
 {
     if (!fa2py_check_process())
         return NULL;
-    if (device < 0 || device >= DEVICES_MAX) {
-        PyErr_Format(PyExc_ValueError, "device is %d; it must be 0 ... %d", device, DEVICES_MAX - 1);
-        return NULL;
-    }
+    if (device < 0 || device >= DEVICES_MAX)
+        return (fa2py_context *)PyErr_Format(PyExc_ValueError, "device is %d; it must be 0 ... %d", device,
+                                             DEVICES_MAX - 1);
     PyObject *find = PyImport_ImportModule("fa2_attn._frameworks");
     PyObject *found = find != NULL ? PyObject_CallMethod(find, "find_nvrtc", NULL) : NULL;
     Py_XDECREF(find);
@@ -196,8 +192,7 @@ static bool check_log(PyObject *log)
 {
     if (log == NULL || log == Py_None || PyCallable_Check(log))
         return true;
-    PyErr_Format(PyExc_TypeError, "log is %R; it must be a function of one text, or None", log);
-    return false;
+    return fa2py_refuse(PyExc_TypeError, "log is %R; it must be a function of one text, or None", log);
 }
 
 static bool parse_log_level(const char *name, int *ret_level)
@@ -209,8 +204,8 @@ static bool parse_log_level(const char *name, int *ret_level)
             *ret_level = i + 1;
     if (name == NULL || *ret_level != 0)
         return true;
-    PyErr_Format(PyExc_ValueError, "log_level is '%s'; it must be \"error\", \"warning\", \"info\" or \"debug\"", name);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "log_level is '%s'; it must be \"error\", \"warning\", \"info\" or \"debug\"",
+                        name);
 }
 
 /* value: NULL leaves the number as it is. */
@@ -227,10 +222,8 @@ static bool parse_whole(PyObject *value, const char *name, int *number)
     int beyond = 0;
     const long wide = PyLong_AsLongAndOverflow(index, &beyond);
     Py_DECREF(index);
-    if (beyond != 0 || wide < INT_MIN || wide > INT_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s is %R; its limit is %d", name, value, INT_MAX);
-        return false;
-    }
+    if (beyond != 0 || wide < INT_MIN || wide > INT_MAX)
+        return fa2py_refuse(PyExc_ValueError, "%s is %R; its limit is %d", name, value, INT_MAX);
     *number = (int)wide;
     return true;
 }
@@ -297,10 +290,8 @@ static void context_dealloc(PyObject *self)
 
 fa2py_context *fa2py_default_context(int device)
 {
-    if (device < 0 || device >= DEVICES_MAX) {
-        PyErr_Format(PyExc_ValueError, "there is no CUDA device %d", device);
-        return NULL;
-    }
+    if (device < 0 || device >= DEVICES_MAX)
+        return (fa2py_context *)PyErr_Format(PyExc_ValueError, "there is no CUDA device %d", device);
     if (defaults[device] == NULL) {
         const fa2_config every_default = {.struct_bytes = sizeof every_default};
         fa2py_context *made = make_context(context_type, device, every_default, NULL);

@@ -52,8 +52,7 @@ static bool set_words(const fa2py_operand *operand, uint64_t address, int64_t by
     const fa2py_fill fill = {.address = address, .words = (size_t)bytes / WORD_BYTES, .stream = stream, .word = word};
     if (address % WORD_BYTES == 0)
         return fa2py_set(operand->view.tensor.device.id, &fill);
-    PyErr_Format(PyExc_ValueError, "%s has rows that do not begin at multiples of 16 bytes", operand->name);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s has rows that do not begin at multiples of 16 bytes", operand->name);
 }
 
 /* Returns how many elements the dimensions from `first` on hold if they are contiguous, else 0. */

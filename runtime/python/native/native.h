@@ -25,6 +25,9 @@
 extern PyObject *fa2py_error; /* fa2_attn.Error */
 bool fa2py_errors_init(PyObject *module);
 
+/* Raises an exception with a text as PyErr_Format makes it. Returns false. */
+bool fa2py_refuse(PyObject *type, const char *format, ...);
+
 /* Raises the exception of a status: ValueError, NotImplementedError, MemoryError or fa2_attn.Error. Its text is this
  * thread's last message. Returns NULL. */
 PyObject *fa2py_raise(fa2_status status);
@@ -197,6 +200,8 @@ enum { FA2PY_PARAMETERS_MAX = 48 };
 /* Stores borrowed references in the parameters' order, NULL for each that is not given. */
 bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
                      PyObject *values[FA2PY_PARAMETERS_MAX]);
+/* Makes a tuple of these objects, with None for NULL. */
+PyObject *fa2py_tuple(PyObject *const *values, Py_ssize_t count);
 
 /* The tensors of features, which a call takes beside q, k and v: operands with a keyword. They come first in
  * operands.def, so the indexes are FA2I_OPERAND_bias and so on. */
@@ -328,6 +333,8 @@ bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
 /* Raises ValueError unless a == b. what: the name of the quantity, such as "seq". */
 bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b, const char *what);
 bool fa2py_check_writable(const fa2py_operand *operand);
+/* Returns the elements between entries of a dimension, 0 if it has only one entry. */
+int64_t fa2py_stride_of(const dl_tensor *tensor, int dimension);
 const char *fa2py_dtype_word(dl_dtype dtype);  /* its name in messages */
 fa2_kv fa2py_kv_of(const fa2py_operand *rows); /* of k or v, by its type; uint8 holds e4m3 numbers */
 

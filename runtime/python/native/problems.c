@@ -75,11 +75,9 @@ static bool field_value(int field, PyObject *value, int32_t *ret_value)
     int beyond = 0; /* -1 below, 1 above the range of long long */
     const long long wide = PyLong_AsLongLongAndOverflow(number, &beyond);
     Py_DECREF(number);
-    if (beyond != 0 || wide < INT32_MIN || wide > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s is %R; its limit is %d", fa2i_fields[field].name, value,
-                     beyond < 0 || wide < INT32_MIN ? INT32_MIN : INT32_MAX);
-        return false;
-    }
+    if (beyond != 0 || wide < INT32_MIN || wide > INT32_MAX)
+        return fa2py_refuse(PyExc_ValueError, "%s is %R; its limit is %d", fa2i_fields[field].name, value,
+                            beyond < 0 || wide < INT32_MIN ? INT32_MIN : INT32_MAX);
     *ret_value = (int32_t)wide;
     return true;
 }
@@ -99,10 +97,9 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
     bool given[FA2I_FIELD_COUNT] = {false};
     PyObject *name = NULL, *value = NULL;
     Py_ssize_t at = 0;
-    if (!PyDict_Check(fields)) {
-        PyErr_Format(PyExc_TypeError, "a problem is a dict of its fields, not a %R", (PyObject *)Py_TYPE(fields));
-        return false;
-    }
+    if (!PyDict_Check(fields))
+        return fa2py_refuse(PyExc_TypeError, "a problem is a dict of its fields, not a %R",
+                            (PyObject *)Py_TYPE(fields));
     while (PyDict_Next(fields, &at, &name, &value)) {
         int32_t number = 0;
         const int field = field_named(name);
@@ -122,10 +119,8 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
         const fa2i_field *f = &fa2i_fields[i];
         if (given[i] || (f->needs >= 0 && fa2i_field_get(&problem, f->needs) == 0))
             continue;
-        if (f->missing == FA2I_MISSING_REQUIRED) {
-            PyErr_Format(PyExc_ValueError, "the problem lacks %s", f->name);
-            return false;
-        }
+        if (f->missing == FA2I_MISSING_REQUIRED)
+            return fa2py_refuse(PyExc_ValueError, "the problem lacks %s", f->name);
         if (f->missing == FA2I_MISSING_SAME_AS || f->needs >= 0 || f->missing_value != 0)
             fa2i_field_set(&problem, i, fa2i_field_missing_value(&problem, i));
     }
@@ -156,16 +151,11 @@ PyObject *fa2py_problem_dict(const fa2_problem *problem)
 
 PyObject *fa2py_problem_text(PyObject *module, PyObject *fields)
 {
-    char text[FA2I_PROBLEM_CHARS];
     fa2_problem problem;
     (void)module;
     if (!fa2py_problem_parse(fields, &problem))
         return NULL;
-    fa2i_problem_format(&problem, text, sizeof text);
-    for (char *c = text; *c != '\0'; c++)
-        if (*c == ' ')
-            *c = ',';
-    return PyUnicode_FromString(text);
+    return PyUnicode_FromString(fa2i_problem_argument(&problem).text);
 }
 
 void fa2py_nearest_try(fa2i_nearest *nearest, PyObject *text, const char *name)

@@ -176,7 +176,6 @@ static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_c
     fa2i_case c;
     fa2i_kernel kernel = {0};
     fa2i_place places[2 * ROWS];
-    char problem[128];
     uint32_t overwritten = 0;
 
     FA2_TRY(case_of(t, &c));
@@ -190,9 +189,8 @@ static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_c
     FA2_TRY(fa2i_bench_output(bench, places, 2 * ROWS, ret_outputs->words));
     ret_outputs->dtype = c.problem.dtype;
     ret_outputs->o_elems = ROWS * (size_t)c.problem.head_dim;
-    fa2i_problem_format(&c.problem, problem, sizeof problem);
-    snprintf(ret_outputs->name, sizeof ret_outputs->name, "%s, %s, splits=%d", t->variant, problem,
-             (int)bench->slots[0].grid.splits);
+    snprintf(ret_outputs->name, sizeof ret_outputs->name, "%s, %s, splits=%d", t->variant,
+             fa2i_problem_shape(&c.problem).text, (int)bench->slots[0].grid.splits);
 done:
     fa2i_kernel_done(&kernel);
     return st;
