@@ -192,9 +192,9 @@ local function handicap(self, option, near, problem, arch)
       factor = factor * spilled
    end
    if not option.candidate then
-      if not parsed.family:serves(problem, arch) then
+      if parsed.family:refuses(problem, arch) then
          factor = factor * unserved
-      elseif not parsed.family.suits(parsed.v, problem, arch) then
+      elseif parsed.family.unsuited(parsed.v, problem, arch) then
          factor = factor * unsuited
       end
    end

@@ -20,11 +20,8 @@ end
 -- The axis q of a family, with what 8 bits need: Q is read once, in the order of K's columns.
 M.q_axis = {
    name = "q", values = {"smem", "reg"},
-   when = function(v)
-      if v.q == "smem" and M.is_on(v) then
-         return nil, "with K in 8 bits, Q is in registers"
-      end
-      return true
+   unless = function(v)
+      return v.q == "smem" and M.is_on(v) and "with K in 8 bits, Q is in registers"
    end,
 }
 

@@ -6,11 +6,8 @@ local elements = require("core.elements")
 
 local M = {}
 
-M.axis = {name = "partial", field = "partial", values = {0, 1, 2}, feature = true, when = function(v)
-   if v.partial == 0 or (v.carry or 0) == 0 then
-      return true
-   end
-   return nil, "O is in fp32, so nothing is carried on to 16 bits"
+M.axis = {name = "partial", field = "partial", values = {0, 1, 2}, feature = true, unless = function(v)
+   return v.partial > 0 and v.carry == 1 and "O is in fp32, so nothing is carried on to 16 bits"
 end}
 
 M.carry = {

@@ -36,18 +36,10 @@ local M = {}
 
 local prepare_threads, convert_rows = 256, 32
 
-local function fits(v, path, arch)
-   local smem_bytes = block.smem_bytes(v) -- asked first, because most points of sm_75 have too many
-   if smem_bytes > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes, arch.smem_block)
-   end
+local function unfit(v, path, arch)
    local facts = block.facts(v, path, 0)
-   if facts.spilled > 0 then
-      return nil, string.format("about %d registers too many", facts.spilled)
-   elseif cost.resident_blocks(facts, arch) < 1 then
-      return nil, "an SM cannot hold a block"
-   end
-   return true
+   return facts.spilled > 0 and ("about %d registers too many"):format(facts.spilled)
+      or cost.resident_blocks(facts, arch) < 1 and "an SM cannot hold a block"
 end
 
 -- The model is least sure how warps should divide the tiles. It sees little difference between orders and pipelines,
@@ -84,14 +76,10 @@ function M.typical(problem, arch)
 end
 
 -- dq=block suits only problems whose keys are one tile of it, and split=1 only problems with few blocks.
-local function suits(v, problem, arch)
-   if v.split == 1 and cost.splits(v, problem, arch) == 1 then
-      return nil, "there are blocks enough"
-   end
-   if v.dq == "block" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc) then
-      return nil, "a head's keys are no tile of these"
-   end
-   return true
+local function unsuited(v, problem, arch)
+   return v.split == 1 and cost.splits(v, problem, arch) == 1 and "there are blocks enough"
+      or v.dq == "block" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc)
+         and "a head's keys are no tile of these"
 end
 
 -- Returns how many lanes share a row in the prepare step: a power of two.
@@ -173,7 +161,8 @@ end
 function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,
-      axes = axes, selection = selection, fits = fits, typical = M.typical, suits = suits,
+      axes = axes, selection = selection, typical = M.typical,
+      smem_bytes = block.smem_bytes, unfit = unfit, unsuited = unsuited,
 
       cost = function(v, problem, arch, registers)
          local facts = block.facts(v, path, registers)
@@ -187,7 +176,7 @@ function M.family(name, path)
       names = function(v)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
-            smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
+            rwarps = block.row_warps(v), fill_later = later == true,
             dq_order = M.adds_dq_in_order(v) and 1 or 0, dq_parts = dq_parts, prepared = v.rows == "prepared",
             writers = 32 * v.warps,
          })

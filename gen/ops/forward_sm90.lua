@@ -214,16 +214,10 @@ local function most_registers(v)
    return register_shares[v.groups][v.dropout == 1 and "keyed_most" or "most"]
 end
 
-local function fits(v, _, arch)
-   if smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > most_registers(v) or math.max(v.d, v.bc) > register_shares[v.groups].columns
-      or not leaves_registers(v) then
-      return nil, "S, P and O need too many registers"
-   elseif v.dropout == 1 and v.bc % 32 > 0 then
-      return nil, "keys of dropout's columns are read for 32 of them"
-   end
-   return true
+local function unfit(v)
+   return (live_registers(v) > most_registers(v) or math.max(v.d, v.bc) > register_shares[v.groups].columns
+           or not leaves_registers(v)) and "S, P and O need too many registers"
+      or v.dropout == 1 and v.bc % 32 > 0 and "keys of dropout's columns are read for 32 of them"
 end
 
 -- Returns what the cost model needs. v keeps it, because the model is asked about many problems.
@@ -275,7 +269,6 @@ function M.names(v)
    names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
    names.staged = bias.is_ahead(v)
    names.dropout_form = drops_beside(v) and "beside" or keeps_early(v) and "early" or "none"
-   names.smem_bytes = smem_bytes(v)
    local share = register_shares[v.groups]
    local counted = (v.persistent == 2 or bias.is_ahead(v)) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
@@ -328,28 +321,18 @@ local function typical(problem, arch)
    return window.typical(sizes, problem)
 end
 
-local function is_worth(problem, arch)
-   if arch.generic then
-      return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
-   elseif problem.seq_q * (problem.heads_q // problem.heads_kv) < 64 then
-      return nil, "fewer query rows than one warpgroup computes"
-   end
-   return true
+local function useless(problem, arch)
+   return paths.useless(arch) or problem.seq_q * (problem.heads_q // problem.heads_kv) < 64
+      and "fewer query rows than one warpgroup computes"
 end
 
-local function suits(v, problem)
+local function unsuited(v, problem)
    local heads = v.pack == 1 and problem.heads_q // problem.heads_kv or 1
    local rows = problem.seq_q * heads
-   if v.pack == 1 and heads == 1 then
-      return nil, "each query head has keys of its own"
-   elseif v.pack == 1 and problem.seq_q >= own_tiles * 64 * v.groups then
-      return nil, "a query head has rows enough"
-   elseif rows < 64 then
-      return nil, "fewer query rows than one warpgroup computes"
-   elseif v.groups > 1 and v.groups > (rows + 63) // 64 then
-      return nil, "a warpgroup would have no rows"
-   end
-   return true
+   return v.pack == 1 and heads == 1 and "each query head has keys of its own"
+      or v.pack == 1 and problem.seq_q >= own_tiles * 64 * v.groups and "a query head has rows enough"
+      or rows < 64 and "fewer query rows than one warpgroup computes"
+      or v.groups > 1 and v.groups > (rows + 63) // 64 and "a warpgroup would have no rows"
 end
 
 -- The problem whose query heads are packed into rows.
@@ -378,8 +361,8 @@ end
 function M.family()
    return families.new({
       name = M.name, op = "forward", template = "hopper/fwd_sm90.cu.in", path = paths.sm90,
-      axes = space.all, selection = space.selection, fits = fits, recipe = recipe, names = M.names,
-      typical = typical, is_worth = is_worth, suits = suits, cost = cost_us,
+      axes = space.all, selection = space.selection, recipe = recipe, names = M.names, typical = typical,
+      smem_bytes = smem_bytes, unfit = unfit, useless = useless, unsuited = unsuited, cost = cost_us,
    })
 end
 

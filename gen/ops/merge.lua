@@ -58,20 +58,14 @@ local axes = { -- D and the element type, and its own
    {name = "rows", values = {1, 2}},
    {
       name = "ahead", values = {2, 4, 8},
-      when = function(v)
-         if v.rows * v.ahead > 16 then
-            return nil, "more loads than registers"
-         end
-         return true
+      unless = function(v)
+         return v.rows * v.ahead > 16 and "more loads than registers"
       end,
    },
 }
 
-local function fits(v, _, arch)
-   if registers_of(v) * v.threads > arch.regs then
-      return nil, "an SM cannot hold a block"
-   end
-   return true
+local function unfit(v, _, arch)
+   return registers_of(v) * v.threads > arch.regs and "an SM cannot hold a block"
 end
 
 -- Returns typical problems: partial results of two and eight ranks, long and short, and of many splits of one query.
@@ -90,7 +84,7 @@ function M.family(name, path)
    return families.new({
       name = name, op = "merge", template = "merge/merge.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"threads"}, {"rows", "ahead"}}, crowds = {}},
-      typical = typical, fits = fits, cost = cost,
+      typical = typical, unfit = unfit, cost = cost,
 
       recipe = function(v)
          return {
