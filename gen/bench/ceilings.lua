@@ -21,7 +21,7 @@ local function family(name, axes, own)
       recipe = function()
          return {
             op = "forward", abi = 1000000, rows = 1, keys = 1, suffix = own.suffix,
-            steps = {{entry = name, role = "main", threads = 256, smem = 0, blocks = "rows"}},
+            steps = {{role = "main", threads = 256, blocks = "rows"}},
          }
       end,
 

@@ -106,7 +106,7 @@ function M.names(axes, v)
    return names
 end
 
--- Adds what the other tables have to `names`, and returns it.
+-- Adds what the other tables have to `names`, and returns it. A later table wins.
 function M.add_names(names, ...)
    for _, more in ipairs({...}) do
       for name, value in pairs(more) do
@@ -135,12 +135,12 @@ function M.has_pair(list, first, second)
    return false
 end
 
--- Returns the fields of the problem that are compiled into a point, by name.
-function M.kind(axes, v)
+-- Returns the fields of the problem that are compiled into a point, by name. key: "name", or "field" if v is a problem.
+function M.kind(axes, v, key)
    local kind = {}
    for _, axis in ipairs(axes) do
       if axis.field then
-         kind[axis.field] = v[axis.name]
+         kind[axis.field] = v[axis[key or "name"]]
       end
    end
    return kind

@@ -8,16 +8,17 @@
 --   path       its code path (paths/): {refuses_sm(sm) ...}
 --   selection  see select.lua
 --   typical(problem, arch)    list of the sizes of typical problems of the problem's class, to select by
---   useless(problem, arch)      why the family is not worth trying on a problem; nil: it always is
---   smem_bytes(v)               bytes of shared memory, of which the template asserts the same sum; nil: none
+--   useless(problem, arch)      why the family is not worth trying on a problem
+--   smem_bytes(v)               bytes of shared memory; the template asserts the same sum. nil: none
 --   unfit(v, path, arch)        why an SM cannot run a variant well. The second result is true if the only reason is
---                               that the variant would spill. nil: each fits that has the shared memory
---   unsuited(v, problem, arch)  why a variant is not worth trying on a problem; nil: each is
+--                               that the variant would spill
+--   unsuited(v, problem, arch)  why a variant is not worth trying on a problem
 --   cost(v, problem, arch, registers)   us by the model. registers: as the compiler reports them, or 0
---   recipe(v)                 a table as recipe.lua takes it. abi: nil, unless it is not the operation's
---   names(v)                  what its templates see besides the axes
--- A function that says why returns nil or false if there is no such reason. M.new adds the methods below. v: a variant
--- as variant.lua parses it. problem: as in init.lua. arch: as in arch.lua.
+--   recipe(v)                 a table as recipe.lua takes it; complete_steps adds to its steps. abi: nil, unless it is
+--                             not the operation's
+--   names(v)                  what its templates see besides the axes; nil: nothing
+-- A function that says why returns nil or false if there is no such reason; without the function there never is. M.new
+-- adds the methods below. v: a variant as variant.lua parses it. problem: as in init.lua. arch: as in arch.lua.
 local axes_of = require("core.axes")
 local host = require("host")
 local recipe_text = require("core.recipe")
@@ -46,20 +47,14 @@ function methods.misfit(self, v)
    return axes_of.misfit(self.axes, v, self.path)
 end
 
+-- Fields of problems that a family without their axes serves.
+local unasked = {head_dim_v = 0, window = 0, causal = 0}
+
 -- Returns typical problems of a problem's class, to select by.
 local function typical_problems(self, problem, arch)
    local list = {}
-   for _, sizes in ipairs(self.typical(problem, arch)) do
-      local typical = {op = problem.op}
-      for _, axis in ipairs(self.axes) do
-         if axis.field then
-            typical[axis.field] = problem[axis.field]
-         end
-      end
-      for name, value in pairs(sizes) do
-         typical[name] = value
-      end
-      list[#list + 1] = typical
+   for i, sizes in ipairs(self.typical(problem, arch)) do
+      list[i] = axes_of.add_names({op = problem.op}, unasked, axes_of.kind(self.axes, problem, "field"), sizes)
    end
    return list
 end
@@ -165,11 +160,22 @@ function methods.rejected(self, problem, arch, spilling)
    return list
 end
 
+-- Returns a recipe whose steps are complete. The entry point of the main step has the family's name; a step's suffix is
+-- added, or the role of another step. smem: bytes of shared memory, 0 unless the step or the family says them.
+local function complete_steps(self, recipe, v)
+   for _, step in ipairs(recipe.steps) do
+      local is_main = step.role == "main"
+      step.entry = self.name .. (step.suffix or is_main and "" or "_" .. step.role)
+      step.smem = step.smem or is_main and self.smem_bytes and self.smem_bytes(v) or 0
+   end
+   return recipe
+end
+
 -- Returns a variant's recipe, a text, and its kind (see init.lua). v keeps them, because the candidates of a class are
 -- asked for again and again.
 function methods.launch(self, v)
    if not v.recipe then
-      local recipe = self.recipe(v)
+      local recipe = complete_steps(self, self.recipe(v), v)
       recipe.abi = recipe.abi or host.abi(self.op, variant_text.format(v, self.axes))
       v.recipe, v.kind = recipe_text.format(recipe), axes_of.kind(self.axes, v)
       v.kind.op = self.op
@@ -191,10 +197,10 @@ end
 -- Returns the names that the template sees. They say nothing about the launch, except for the steps besides the main
 -- one.
 function methods.environment(self, v)
-   local names = axes_of.add_names(axes_of.names(self.axes, v), self.names(v))
+   local names = axes_of.add_names(axes_of.names(self.axes, v), self.names(v) or {})
    names.family, names.op = self.name, self.op
    names.products, names.smem_bytes = self.path.products, self.smem_bytes and self.smem_bytes(v)
-   names.steps = other_steps(self.recipe(v))
+   names.steps = other_steps(complete_steps(self, self.recipe(v), v))
    return names
 end
 
@@ -205,13 +211,10 @@ end
 
 function M.new(family)
    family.chosen = {}
-   for _, name in ipairs({"unfit", "useless", "unsuited"}) do
+   for _, name in ipairs({"unfit", "useless", "unsuited", "names"}) do
       family[name] = family[name] or never
    end
-   for name, method in pairs(methods) do
-      family[name] = method
-   end
-   return family
+   return axes_of.add_names(family, methods)
 end
 
 return M

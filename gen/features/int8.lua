@@ -69,10 +69,8 @@ function M.recipe(recipe, v)
    if not M.is_on(v) then
       return
    end
-   table.insert(recipe.steps, 1, {
-      entry = recipe.steps[1].entry .. "_quantise", role = "quantise", threads = threads_of_block(v), smem = 0,
-      blocks = "head_tiles/" .. tiles_of_block(v),
-   })
+   local blocks = "head_tiles/" .. tiles_of_block(v)
+   table.insert(recipe.steps, 1, {role = "quantise", threads = threads_of_block(v), blocks = blocks})
    recipe.steps[2].early = 1
    recipe.workspace = "int8_keys"
 end

@@ -5,13 +5,10 @@ local elements = require("core.elements")
 local M = {}
 
 M.forward_only = true
-M.axis = {name = "kv", field = "kv", values = {"dtype", "int8", "fp8"}, feature = true}
+M.axis = {name = "kv", values = {"dtype", "int8", "fp8"}}
 
 -- The type of the scales. In shared memory they are fp32.
-M.scales = {
-   forward_only = true,
-   axis = {name = "kv_scales", field = "kv_scales", values = {"fp32", "fp16"}, feature = true},
-}
+M.scales = {forward_only = true, axis = {name = "kv_scales", values = {"fp32", "fp16"}}}
 
 function M.is_on(v)
    return v.kv ~= nil and v.kv ~= "dtype"

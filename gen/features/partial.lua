@@ -11,11 +11,7 @@ M.axis = {name = "partial", field = "partial", values = {0, 1, 2}, feature = tru
 end}
 
 M.carry = {
-   forward_only = true,
-   axis = {
-      name = "carry", field = "carry", values = {0, 1}, feature = true,
-      says = "O is merged with a result in fp32 over other keys",
-   },
+   forward_only = true, axis = {name = "carry", says = "O is merged with a result in fp32 over other keys"},
 }
 
 -- Returns the bytes that an element of O or of a gradient moves. Merging reads it, too.

@@ -142,14 +142,12 @@ local function us_of(v, path, problem, arch, registers)
    local facts = find_facts(v, path, registers)
    plain_cost.on_card(v, facts, arch, card_of)
    local shape = {dtype = v.dtype, br = v.br, bc = v.bc, split = 0, dq = "direct", rows = "prepared"}
-   return lengths.sum_of_parts(problem, function(part) return backward_cost.backward(shape, facts, part, arch) end)
+   return backward_cost.backward(shape, facts, problem, arch)
 end
 
-local function recipe_of(name, v)
-   local steps = bwd.first_steps(name, v)
-   steps[#steps + 1] = {
-      entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v), blocks = "key_tiles",
-   }
+local function recipe(v)
+   local steps = bwd.first_steps(v)
+   steps[#steps + 1] = {role = "main", threads = 32 * v.warps, blocks = "key_tiles"}
    return {
       op = "backward", rows = v.br, keys = v.bc, workspace = v.deterministic == 1 and "rows_and_turns" or "rows",
       steps = steps,
@@ -160,14 +158,10 @@ function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "fp32/bwd.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"product", "br", "bc"}, {"product", "warps", "qwarps"}}, crowds = {}},
-      typical = bwd.typical, smem_bytes = smem_bytes, unfit = unfit,
+      typical = bwd.typical, smem_bytes = smem_bytes, unfit = unfit, recipe = recipe,
 
       cost = function(v, problem, arch, registers)
          return us_of(v, path, problem, arch, registers)
-      end,
-
-      recipe = function(v)
-         return recipe_of(name, v)
       end,
 
       -- Gradients are fp32, as with partial: 1 if they are written, 2 if they are added to.

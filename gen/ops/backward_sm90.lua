@@ -25,7 +25,6 @@ local families = require("core.family")
 local features = require("features.list")
 local fwd_sm90 = require("ops.forward_sm90")
 local kinds = require("ops.kinds")
-local lengths = require("features.lengths")
 local partial = require("features.partial")
 local paths = require("paths.wgmma")
 
@@ -204,7 +203,7 @@ local function us_of(v, problem, arch)
          end,
       },
    }
-   return lengths.sum_of_parts(problem, function(part) return cost.backward(shape, facts, part, arch) end)
+   return cost.backward(shape, facts, problem, arch)
 end
 
 -- Returns the columns of all products: of scores, of dQ, and of the sums of dK or dV.
@@ -284,14 +283,12 @@ local function recipe(v)
    local sharing, width = dq_shares(v)
    local division = division_of(v)
    local keys = division.keys
-   local steps = bwd.first_steps(M.name, v)
-   steps[#steps + 1] = {
-      entry = M.name, role = "main", threads = 128 * (division.groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
-   }
+   local steps = bwd.first_steps(v)
+   steps[#steps + 1] = {role = "main", threads = 128 * (division.groups + 1), blocks = "key_tiles"}
    if v.split > 0 then
-      steps[#steps + 1] = bwd.combine_step(M.name, writers(v), 2 * keys * d_pad(v))
+      steps[#steps + 1] = bwd.combine_step(writers(v), 2 * keys * d_pad(v))
    end
-   steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
+   steps[#steps + 1] = bwd.convert_step(v, sharing * width)
    return {
       op = "backward", rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
@@ -306,15 +303,7 @@ function M.family()
    return families.new({
       name = M.name, op = "backward", template = "hopper/bwd_sm90.cu.in", path = paths.sm90,
       axes = M.axes, selection = M.selection, recipe = recipe, names = names,
-      smem_bytes = smem_bytes, unfit = unfit, cost = us_of,
-
-      typical = function(problem, arch)
-         local sizes = bwd.typical(problem, arch)
-         for _, size in ipairs(sizes) do
-            size.head_dim_v = 0
-         end
-         return sizes
-      end,
+      smem_bytes = smem_bytes, unfit = unfit, cost = us_of, typical = bwd.typical,
 
       useless = function(problem, arch)
          return paths.useless(arch) or problem.seq_q < 64 and "fewer query rows than one tile has"

@@ -226,10 +226,7 @@ function M.family(name, scheme, path)
       recipe = function(v)
          local recipe = {
             op = "forward", rows = v.br, keys = v.bc * team_count(v),
-            steps = {{
-               entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
-               blocks = "row_tiles",
-            }},
+            steps = {{role = "main", threads = 32 * v.warps, blocks = "row_tiles"}},
          }
          scheme.recipe(recipe, v)
          append.recipe(recipe, v)

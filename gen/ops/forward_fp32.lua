@@ -98,20 +98,15 @@ local function unfit(v, path, arch)
    return fp32.unfit(v, find_facts(v, path, 0), arch, 228)
 end
 
--- Returns typical problems of a class (core/family.lua).
-local function typical(problem, arch)
-   local list = window.typical(plain.typical(arch), problem)
-   for _, each in ipairs(list) do
-      each.kv = "dtype"
-   end
-   return list
-end
-
 function M.family(name, path)
    return families.new({
       name = name, op = "forward", template = "fp32/fwd.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"product", "br", "warps"}, {"product", "bc"}}, crowds = {}},
-      typical = typical, smem_bytes = smem_bytes, unfit = unfit, unsuited = plain.unsuited,
+      smem_bytes = smem_bytes, unfit = unfit, unsuited = plain.unsuited,
+
+      typical = function(problem, arch)
+         return window.typical(plain.typical(arch), problem)
+      end,
 
       cost = function(v, problem, arch, registers)
          local facts = find_facts(v, path, registers)
@@ -121,9 +116,7 @@ function M.family(name, path)
       recipe = function(v)
          return {
             op = "forward", rows = v.br, keys = v.bc,
-            steps = {{
-               entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v), blocks = "row_tiles",
-            }},
+            steps = {{role = "main", threads = 32 * v.warps, blocks = "row_tiles"}},
          }
       end,
 

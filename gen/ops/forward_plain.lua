@@ -74,14 +74,9 @@ M.selection = {
 
 -- Returns long and short sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
 function M.typical(arch)
-   local list = {}
-   for _, size in ipairs({{arch.sm_count, 4096}, {arch.sm_count, 512}, {64, 256}, {32, 1024},
-                          {8, 256}}) do
-      list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
-      }
-   end
-   return list
+   local heads = arch.sm_count
+   return {{heads, heads, 4096, 4096}, {heads, heads, 512, 512}, {64, 64, 256, 256}, {32, 32, 1024, 1024},
+           {8, 8, 256, 256}}
 end
 
 -- At most half of a block's rows may be empty if there is a smaller block.

@@ -15,6 +15,7 @@
 --
 -- If speculates(v), P of tiles without a mask is computed with a speculative maximum, the row's maximum so far. It is
 -- computed again if that was too small (templates/hopper/speculative_max.cuh).
+local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
@@ -286,23 +287,17 @@ end
 
 -- Returns the word for the workspace, and the step that fills it; nil if the workspace is empty.
 local function prepared(v)
-   local step = {entry = M.name .. "_prepare", role = "prepare", threads = 32, smem = 0, blocks = "one"}
    if v.dropout == 1 then
-      step.threads, step.blocks = keys_of_block // 2, "keys/" .. keys_of_block
-      return "column_keys", step
+      return "column_keys", {role = "prepare", threads = keys_of_block // 2, blocks = "keys/" .. keys_of_block}
    elseif v.persistent == 2 then
-      return "counter", step
+      return "counter", {role = "prepare", threads = 32, blocks = "one"}
    end
 end
 
 local function recipe(v)
    local workspace, before = prepared(v)
-   local steps = {{
-      entry = M.name, role = "main", threads = 128 * (v.groups + 1), smem = smem_bytes(v), blocks = blocks(v),
-   }}
-   if before then
-      table.insert(steps, 1, before)
-   end
+   local steps = {before}
+   steps[#steps + 1] = {role = "main", threads = 128 * (v.groups + 1), blocks = blocks(v)}
    return {
       op = "forward", rows = 64 * v.groups, keys = v.bc,
       pack = v.pack == 1 and 1 or nil, suffix = "a",
@@ -313,12 +308,11 @@ local function recipe(v)
 end
 
 local function typical(problem, arch)
-   local sizes = plain.typical(arch)
-   for _, size in ipairs(sizes) do
-      size.head_dim_v = 0
-      size.heads_q, size.heads_kv = size.heads_q * 3 // 4, size.heads_kv * 3 // 4
+   local shapes = plain.typical(arch)
+   for _, shape in ipairs(shapes) do
+      shape[1], shape[2] = shape[1] * 3 // 4, shape[2] * 3 // 4
    end
-   return window.typical(sizes, problem)
+   return window.typical(shapes, problem)
 end
 
 local function useless(problem, arch)
@@ -337,25 +331,17 @@ end
 
 -- The problem whose query heads are packed into rows.
 local packed = plain_cost.of_problem(function(problem)
-   local copy = {}
-   for name, value in pairs(problem) do
-      copy[name] = value
-   end
-   copy.heads_q = problem.heads_kv
-   return copy
+   return axes_of.add_names({}, problem, {heads_q = problem.heads_kv})
 end)
 
 local function cost_us(v, problem, arch)
-   local facts, us = facts_of(v), 0
+   local facts = facts_of(v)
    if v.pack == 1 then -- a row tile has fewer queries, but of all heads that share keys
       facts.heads_together = problem.heads_q // problem.heads_kv
       facts.queries = math.max(facts.br // facts.heads_together, 1)
       problem = packed(problem)
    end
-   for _, part in ipairs(lengths.parts(problem)) do
-      us = us + cost.us(v, facts, part, arch)
-   end
-   return us
+   return lengths.sum_of_parts(problem, function(part) return cost.us(v, facts, part, arch) end)
 end
 
 function M.family()

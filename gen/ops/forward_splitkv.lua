@@ -69,16 +69,9 @@ M.selection = {
 -- Returns typical sizes: decode with a short and a long cache; decode with fewer and with more key heads than SMs, or
 -- several new tokens at once; a chunk of a long prefill; short prefill.
 function M.typical(arch)
-   local list = {}
-   for _, size in ipairs({{32, 8, 1, 4096}, {32, 8, 1, 65536},
-                          {arch.sm_count * 5 // 8, arch.sm_count * 5 // 8, 1, 4096},
-                          {4 * arch.sm_count, arch.sm_count, 1, 4096}, {64, 8, 8, 8192},
-                          {16, 16, 128, 16384}, {8, 8, 512, 512}, {8, 8, 1024, 1024}}) do
-      list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[2], seq_q = size[3], seq_k = size[4],
-      }
-   end
-   return list
+   local few = arch.sm_count * 5 // 8
+   return {{32, 8, 1, 4096}, {32, 8, 1, 65536}, {few, few, 1, 4096}, {4 * arch.sm_count, arch.sm_count, 1, 4096},
+           {64, 8, 8, 8192}, {16, 16, 128, 16384}, {8, 8, 512, 512}, {8, 8, 1024, 1024}}
 end
 
 -- Returns the rows of the packed matrix.
@@ -112,10 +105,7 @@ end
 function M.recipe(recipe, v)
    recipe.pack, recipe.waves, recipe.splits = 1, v.waves, M.names.max_splits
    recipe.workspace = "partials"
-   recipe.steps[2] = {
-      entry = recipe.steps[1].entry .. "_combine", role = "combine",
-      threads = 32 * combine_rows, smem = 0, early = 1, blocks = "rows/" .. combine_rows,
-   }
+   recipe.steps[2] = {role = "combine", threads = 32 * combine_rows, early = 1, blocks = "rows/" .. combine_rows}
 end
 
 M.cost = cost.forward

@@ -60,9 +60,7 @@ end
 local function recipe(v)
    local made = {
       op = "forward", rows = rows, keys = keys, suffix = "a",
-      steps = {{
-         entry = M.name, role = "main", threads = 128 * (parts + 1), smem = smem_bytes(v), blocks = "row_tiles",
-      }},
+      steps = {{role = "main", threads = 128 * (parts + 1), blocks = "row_tiles"}},
    }
    splitkv.recipe(made, v)
    append.recipe(made, v)

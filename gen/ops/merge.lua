@@ -8,6 +8,7 @@
 local families = require("core.family")
 local kinds = require("ops.kinds")
 local partial = require("features.partial")
+local window = require("features.window")
 
 local M = {}
 
@@ -69,15 +70,9 @@ local function unfit(v, _, arch)
 end
 
 -- Returns typical problems: partial results of two and eight ranks, long and short, and of many splits of one query.
-local function typical(_, arch)
-   local list = {}
-   for _, size in ipairs({{32, 8192, 2}, {32, 8192, 8}, {arch.sm_count, 16, 4}, {32, 1, 64}}) do
-      list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[3], window = 0, causal = 0,
-         head_dim_v = 0,
-      }
-   end
-   return list
+local function typical(problem, arch)
+   return window.typical({{32, 32, 8192, 2}, {32, 32, 8192, 8}, {arch.sm_count, arch.sm_count, 16, 4}, {32, 32, 1, 64}},
+                         problem)
 end
 
 function M.family(name, path)
@@ -89,14 +84,8 @@ function M.family(name, path)
       recipe = function(v)
          return {
             op = "merge", rows = block_rows(v), keys = 1,
-            steps = {{
-               entry = name, role = "main", threads = v.threads, smem = 0, blocks = "rows/" .. block_rows(v),
-            }},
+            steps = {{role = "main", threads = v.threads, blocks = "rows/" .. block_rows(v)}},
          }
-      end,
-
-      names = function()
-         return {}
       end,
    })
 end
