@@ -29,25 +29,13 @@ __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float sc
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                to[m][n][e] = from[m][n][e];
+    each_element(to, [&](float &x, int m, int n, int e) { x = from[m][n][e]; });
 }
 
 // Multiplies P^T by the derivative of the scores. capped: S^T as modified.
 __device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[m][n][e] *= modifier_derivative(capped[m][n][e]);
+    each_element(p, [&](float &x, int m, int n, int e) { x *= modifier_derivative(capped[m][n][e]); });
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the

@@ -52,14 +52,11 @@ __device__ __forceinline__ void pack_p(PackedP &p, const float (&s)[kRowTiles][k
 // Adds the sums of n8 tile n of O.
 __device__ __forceinline__ void add_sums(float (&o)[kRowTiles][kOutTiles][4], const uint32 (&sums)[kRowTiles][2], int n)
 {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float2 sum = fp16::unpack(sums[m][h]);
-            o[m][n][2 * h] += sum.x * kSumFactor;
-            o[m][n][2 * h + 1] += sum.y * kSumFactor;
-        }
+    each_row<kRowTiles>([&](int m, int h) {
+        const float2 sum = fp16::unpack(sums[m][h]);
+        o[m][n][2 * h] += sum.x * kSumFactor;
+        o[m][n][2 * h + 1] += sum.y * kSumFactor;
+    });
 }
 
 // O += P V for one tile. after_step: see products.cuh.

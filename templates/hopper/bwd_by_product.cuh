@@ -64,13 +64,10 @@ __device__ __forceinline__ void get_p(Scores &p, uint32 smem)
 // Sets dP^T to 0 where P^T has a negative sign, that is, where it was dropped.
 __device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            dp[0][n][e] = p[0][n][e] < 0.0f ? 0.0f : dp[0][n][e];
-            p[0][n][e] = fabsf(p[0][n][e]);
-        }
+    each_element(dp, [&](float &x, int m, int n, int e) {
+        x = p[m][n][e] < 0.0f ? 0.0f : x;
+        p[m][n][e] = fabsf(p[m][n][e]);
+    });
 }
 
 // Marks dropped elements of P^T by a negative sign.

@@ -9,15 +9,6 @@
 
 constexpr int kOwnSteps = kOwnKeys / 16;  // k16 steps of O += P V
 
-__device__ __forceinline__ void pack_own(const float (&s)[1][kColTiles][4], uint32 (&own)[kOwnSteps][4])
-{
-#pragma unroll
-    for (int step = 0; step < kOwnSteps; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            own[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
-}
-
 __device__ __forceinline__ void scale_packed(uint32 (&x)[kOwnSteps][4], const float (&by)[2])
 {
 #pragma unroll

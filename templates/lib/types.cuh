@@ -21,8 +21,9 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Sets m16n8 tiles of accumulators to 0.
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
@@ -30,7 +31,23 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
         for (int n = 0; n < kN; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(m, h) for both rows of each m16 tile that a lane has elements of.
+template <int kM, class Use> __device__ __forceinline__ void each_row(Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            use(m, h);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
 }
 
 // True if both are the same type.

@@ -33,8 +33,9 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Sets m16n8 tiles of accumulators to 0.
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
@@ -42,7 +43,23 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
         for (int n = 0; n < kN; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(m, h) for both rows of each m16 tile that a lane has elements of.
+template <int kM, class Use> __device__ __forceinline__ void each_row(Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            use(m, h);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
 }
 
 // True if both are the same type.
@@ -627,13 +644,7 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
@@ -815,25 +826,13 @@ __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float sc
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                to[m][n][e] = from[m][n][e];
+    each_element(to, [&](float &x, int m, int n, int e) { x = from[m][n][e]; });
 }
 
 // Multiplies P^T by the derivative of the scores. capped: S^T as modified.
 __device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[m][n][e] *= modifier_derivative(capped[m][n][e]);
+    each_element(p, [&](float &x, int m, int n, int e) { x *= modifier_derivative(capped[m][n][e]); });
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
@@ -890,22 +889,15 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
+    each_row<kKeyTiles>([&](int m, int h) {
+        const int key = first_key + m * 16 + h * 8;
+        const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+        first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (n * 8 + e % 2 < first[m][e / 2])
+            x = 0.0f;
+    });
 }
 
 // Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
@@ -1969,20 +1961,15 @@ __device__ __forceinline__ void load_row_values(RowValues &x, uint32 smem)
 // scores_to_p and dp_to_ds (backward/scores.cuh) with LSE and delta in registers.
 __device__ __forceinline__ void scores_to_p(Scores &s, const RowValues &lse, float scale_log2)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[0][n][e] = exp2_approx(fmaf(s[0][n][e], scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+    each_element(s, [&](float &x, int, int n, int e) {
+        x = exp2_approx(fmaf(x, scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+    });
 }
 
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowValues &delta)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            dp[0][n][e] = p[0][n][e] * (dp[0][n][e] - (e % 2 ? delta.of[n].y : delta.of[n].x));
+    each_element(
+        dp, [&](float &x, int m, int n, int e) { x = p[m][n][e] * (x - (e % 2 ? delta.of[n].y : delta.of[n].x)); });
 }
 
 // Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its

@@ -33,8 +33,9 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Sets m16n8 tiles of accumulators to 0.
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
@@ -42,7 +43,23 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
         for (int n = 0; n < kN; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(m, h) for both rows of each m16 tile that a lane has elements of.
+template <int kM, class Use> __device__ __forceinline__ void each_row(Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            use(m, h);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
 }
 
 // True if both are the same type.
@@ -654,21 +671,14 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
-        }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
-                    s[m][n][e] = minus_infinity();
+    each_row<kRowTiles>([&](int m, int h) {
+        const int r = first_row + m * 16 + h * 8 + lane / 4;
+        limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
+            x = minus_infinity();
+    });
 }
 
 // The empty policy: P without dropout.
@@ -1518,15 +1528,12 @@ struct RowEnd {
 __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
                                          int first_row, int lane)
 {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int block_row = first_row + m * 16 + h * 8;
-            const bool reads = lane % 4 == 0 && block_row < coord.rows;
-            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
-            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
-        }
+    each_row<kRowTiles>([&](int m, int h) {
+        const int block_row = first_row + m * 16 + h * 8;
+        const bool reads = lane % 4 == 0 && block_row < coord.rows;
+        old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
+        old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
+    });
     if constexpr (kParts > 1)
         __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
 }
@@ -1560,24 +1567,21 @@ __device__ __forceinline__ void write_rows_from_registers(const Params &p, const
     float old[kRowTiles][2];
     if constexpr (kMerges)
         read_old(old, p, coord, first_row, lane);
+    each_row<kRowTiles>([&](int m, int h) {
+        const RowEnd end(p, coord, row, m, h);
+        const int block_row = first_row + m * 16 + h * 8;
+        if (block_row >= coord.rows)
+            return;
+        const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
+        char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
+        const char *const from =
+            old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const RowEnd end(p, coord, row, m, h);
-            const int block_row = first_row + m * 16 + h * 8;
-            if (block_row >= coord.rows)
-                continue;
-            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
-            const char *const from =
-                old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
-#pragma unroll
-            for (int first = 0; first < kOutTiles; first += kReadAtOnce)
-                write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
-            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
-                p.lse[coord.index(p, block_row)] = merge.lse;
-        }
+        for (int first = 0; first < kOutTiles; first += kReadAtOnce)
+            write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
+        if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
+            p.lse[coord.index(p, block_row)] = merge.lse;
+    });
 }
 
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
@@ -1816,13 +1820,7 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
@@ -2095,17 +2093,17 @@ __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const 
     wgmma_commit();
 }
 
+// ---- the softmax of kernels on wgmma ----------------------------------------------------------------------------
+
 // Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
-__device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kBc / 16][4])
+__device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kColTiles / 2][4])
 {
 #pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
+    for (int step = 0; step < kColTiles / 2; step++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
             p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
 }
-
-// ---- the softmax of kernels on wgmma ----------------------------------------------------------------------------
 
 // The factors of O, which are applied once the product that adds to O is done.
 struct Rescale {
@@ -2114,15 +2112,8 @@ struct Rescale {
 
     __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
     {
-        if (!wanted)
-            return;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    o[m][n][e] *= by[m][e / 2];
+        if (wanted)
+            each_element(o, [&](float &x, int m, int, int e) { x *= by[m][e / 2]; });
     }
 };
 
@@ -2135,16 +2126,11 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
     const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
-    if (rescale.wanted) {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
-                row.sum[m][h] *= rescale.by[m][h];
-            }
-        }
-    }
+    if (rescale.wanted)
+        each_row<kRowTiles>([&](int m, int h) {
+            rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
+            row.sum[m][h] *= rescale.by[m][h];
+        });
     make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
     return rescale;
 }

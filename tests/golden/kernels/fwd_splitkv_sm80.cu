@@ -35,8 +35,9 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Sets m16n8 tiles of accumulators to 0.
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
@@ -44,7 +45,23 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
         for (int n = 0; n < kN; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(m, h) for both rows of each m16 tile that a lane has elements of.
+template <int kM, class Use> __device__ __forceinline__ void each_row(Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            use(m, h);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
 }
 
 // True if both are the same type.
@@ -1132,21 +1149,14 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
-        }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
-                    s[m][n][e] = minus_infinity();
+    each_row<kRowTiles>([&](int m, int h) {
+        const int r = first_row + m * 16 + h * 8 + lane / 4;
+        limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
+            x = minus_infinity();
+    });
 }
 
 // The empty policy: P without dropout.
@@ -2527,13 +2537,7 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
