@@ -1,7 +1,6 @@
 -- The merge families: n partial results of attention, O in fp32 and LSE, become one (fa2_merge in fa2.h). The number of
 -- partial results is the problem's seq_k. A group of lanes has a row of O (templates/merge/merge.cuh). The axes:
 --   threads   of a block
---   rows      rows that a group of lanes merges together
 --   ahead     partial results that are loaded together
 -- The work is loads and stores, so variants differ in how many bytes are under way, and in what is left over: rows of
 -- the last block, and partial results of the last step.
@@ -22,12 +21,12 @@ local function row_lanes(d)
 end
 
 local function block_rows(v)
-   return v.threads // row_lanes(v.d) * v.rows
+   return v.threads // row_lanes(v.d)
 end
 
--- Registers of a thread: the loads that are under way, the sums and places of rows.
+-- Registers of a thread: the loads that are under way, the sums and place of a row.
 local function registers_of(v)
-   return 5 * v.rows * v.ahead + 12 * v.rows + 24
+   return 5 * v.ahead + 36
 end
 
 -- Constants of the model. Not measured: loads and stores of a card at nine tenths of its bandwidth, with latencies as
@@ -56,13 +55,7 @@ local axes = { -- D and the element type, and its own
    kind_axes[1], kind_axes[2],
    {name = "partial", field = "partial", values = {0, 1}, feature = true},
    {name = "threads", values = {128, 256}},
-   {name = "rows", values = {1, 2}},
-   {
-      name = "ahead", values = {2, 4, 8},
-      unless = function(v)
-         return v.rows * v.ahead > 16 and "more loads than registers"
-      end,
-   },
+   {name = "ahead", values = {2, 8}},
 }
 
 local function unfit(v, _, arch)
@@ -78,7 +71,7 @@ end
 function M.family(name, path)
    return families.new({
       name = name, op = "merge", template = "merge/merge.cu.in", path = path, axes = axes,
-      selection = {limit = 24, covered = {{"threads"}, {"rows", "ahead"}}, crowds = {}},
+      selection = {limit = 24, covered = {{"threads"}, {"ahead"}}, crowds = {}},
       typical = typical, unfit = unfit, cost = cost,
 
       recipe = function(v)
