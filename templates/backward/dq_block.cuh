@@ -38,7 +38,7 @@ __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, i
     char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
                        (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
                           kElemBytes;
-    each_row<kDqPartTiles>([&](int m, int h) {
+    each_of<kDqPartTiles, 2>([&](int m, int h) {
 #pragma unroll
         for (int pair = 0; pair < kDqPairs; pair++) {
             const float(&x)[4] = dq[m][2 * pair], (&y)[4] = dq[m][2 * pair + 1];

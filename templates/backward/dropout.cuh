@@ -77,14 +77,11 @@ struct PhiloxDropout {
     {
 #pragma unroll
         for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const float2 factors = keep_factors(keep[m][n][h]);
-                    dp[m][n][2 * h] *= factors.x;
-                    dp[m][n][2 * h + 1] *= factors.y;
-                }
+            each_of<kQueryTiles, 2>([&](int n, int h) {
+                const float2 factors = keep_factors(keep[m][n][h]);
+                dp[m][n][2 * h] *= factors.x;
+                dp[m][n][2 * h + 1] *= factors.y;
+            });
     }
 };
 

@@ -41,7 +41,7 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
-    each_row<kKeyTiles>([&](int m, int h) {
+    each_of<kKeyTiles, 2>([&](int m, int h) {
         const int key = first_key + m * 16 + h * 8;
         const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
         first[m][h] = key < p.seq_k ? sees - first_query : kBr;

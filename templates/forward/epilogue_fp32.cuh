@@ -38,7 +38,7 @@ struct RowEnd {
 __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
                                          int first_row, int lane)
 {
-    each_row<kRowTiles>([&](int m, int h) {
+    each_of<kRowTiles, 2>([&](int m, int h) {
         const int block_row = first_row + m * 16 + h * 8;
         const bool reads = lane % 4 == 0 && block_row < coord.rows;
         old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
@@ -77,7 +77,7 @@ __device__ __forceinline__ void write_rows_from_registers(const Params &p, const
     float old[kRowTiles][2];
     if constexpr (kMerges)
         read_old(old, p, coord, first_row, lane);
-    each_row<kRowTiles>([&](int m, int h) {
+    each_of<kRowTiles, 2>([&](int m, int h) {
         const RowEnd end(p, coord, row, m, h);
         const int block_row = first_row + m * 16 + h * 8;
         if (block_row >= coord.rows)

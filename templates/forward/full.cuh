@@ -31,7 +31,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-    each_row<kRowTiles>([&](int m, int h) {
+    each_of<kRowTiles, 2>([&](int m, int h) {
         const int r = first_row + m * 16 + h * 8 + lane / 4;
         limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
     });

@@ -7,11 +7,9 @@
 // Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
 __device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kColTiles / 2][4])
 {
-#pragma unroll
-    for (int step = 0; step < kColTiles / 2; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
+    each_of<kColTiles / 2, 4>([&](int step, int e) {
+        p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
+    });
 }
 
 // The factors of O, which are applied once the product that adds to O is done.
@@ -36,7 +34,7 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
     const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
     if (rescale.wanted)
-        each_row<kRowTiles>([&](int m, int h) {
+        each_of<kRowTiles, 2>([&](int m, int h) {
             rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
             row.sum[m][h] *= rescale.by[m][h];
         });

@@ -11,13 +11,10 @@ constexpr int kOwnSteps = kOwnKeys / 16;  // k16 steps of O += P V
 
 __device__ __forceinline__ void scale_packed(uint32 (&x)[kOwnSteps][4], const float (&by)[2])
 {
-#pragma unroll
-    for (int step = 0; step < kOwnSteps; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float2 y = unpack2(x[step][e]);
-            x[step][e] = pack2(y.x * by[e % 2], y.y * by[e % 2]);
-        }
+    each_of<kOwnSteps, 4>([&](int step, int e) {
+        const float2 y = unpack2(x[step][e]);
+        x[step][e] = pack2(y.x * by[e % 2], y.y * by[e % 2]);
+    });
 }
 
 // A barrier for the two warps that have the same rows. The first one orders writes before reads; after a second one the

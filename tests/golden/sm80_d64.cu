@@ -45,14 +45,14 @@ __device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
                 use(c[m][n][e], m, n, e);
 }
 
-// Calls use(m, h) for both rows of each m16 tile that a lane has elements of.
-template <int kM, class Use> __device__ __forceinline__ void each_row(Use use)
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
 {
 #pragma unroll
-    for (int m = 0; m < kM; m++)
+    for (int a = 0; a < kA; a++)
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            use(m, h);
+        for (int b = 0; b < kB; b++)
+            use(a, b);
 }
 
 // Sets m16n8 tiles of accumulators to 0.

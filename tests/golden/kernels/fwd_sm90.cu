@@ -46,14 +46,14 @@ __device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
                 use(c[m][n][e], m, n, e);
 }
 
-// Calls use(m, h) for both rows of each m16 tile that a lane has elements of.
-template <int kM, class Use> __device__ __forceinline__ void each_row(Use use)
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
 {
 #pragma unroll
-    for (int m = 0; m < kM; m++)
+    for (int a = 0; a < kA; a++)
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            use(m, h);
+        for (int b = 0; b < kB; b++)
+            use(a, b);
 }
 
 // Sets m16n8 tiles of accumulators to 0.
@@ -671,7 +671,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-    each_row<kRowTiles>([&](int m, int h) {
+    each_of<kRowTiles, 2>([&](int m, int h) {
         const int r = first_row + m * 16 + h * 8 + lane / 4;
         limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
     });
@@ -707,23 +707,16 @@ constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips =
 struct Terms {
     __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
+    template <bool kMasked, bool kAdd, class... Any> __device__ __forceinline__ bool apply(const Any &...) const
     {
         return true;
     }
 
-    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
+    template <bool kMasked, class... Any> __device__ __forceinline__ void load(const Any &...) const {}
 
-    template <bool kMasked>
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
-                                        int) const
-    {
-    }
+    template <bool kMasked, class... Any> __device__ __forceinline__ void add(const Any &...) const {}
 
-    __device__ __forceinline__ void add_columns(float (&)[kRowTiles][kColTiles][4], float (&)[kRowTiles][2], int) const
-    {
-    }
+    template <class... Any> __device__ __forceinline__ void add_columns(const Any &...) const {}
 };
 
 // ---- a ring of stages in shared memory -------------------------------------------------------------------------
@@ -781,6 +774,11 @@ __device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[k
 // end of a sequence or a row are loaded as zeros.
 struct alignas(64) TensorMap {
     char opaque[128];
+};
+
+// Addresses of the two mbarriers of a stage: of loads that are there, and of warps that have read them.
+struct StageBarriers {
+    uint32 full, empty;
 };
 
 __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
@@ -997,6 +995,21 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
 // Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
@@ -1043,41 +1056,29 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 // Named barriers are used, too: from 1 on, one for each consumer warpgroup's turn (ping-pong), then one for its rows of
 // Q, and one that all share, for rows of V that are cleared.
 
-// Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
-// from the counter.
+// Warps that arrive at q(group).empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles
+// come from the counter.
 constexpr int kQReaders = kBiasStaged && kCounted ? 5 : 4;
 
 struct Barriers {
     uint32 smem;
 
-    __device__ __forceinline__ uint32 q_full(int group) const
+    __device__ __forceinline__ StageBarriers q(int group) const
     {
-        return smem + kBarrierArea + group * 16;
+        const uint32 full = smem + kBarrierArea + group * 16;
+        return {full, full + 8};
     }
 
-    __device__ __forceinline__ uint32 q_empty(int group) const
+    __device__ __forceinline__ StageBarriers k(int stage) const
     {
-        return q_full(group) + 8;
+        const uint32 full = smem + kBarrierArea + kGroups * 16 + stage * 32;
+        return {full, full + 8};
     }
 
-    __device__ __forceinline__ uint32 k_full(int stage) const
+    __device__ __forceinline__ StageBarriers v(int stage) const
     {
-        return smem + kBarrierArea + kGroups * 16 + stage * 32;
-    }
-
-    __device__ __forceinline__ uint32 k_empty(int stage) const
-    {
-        return k_full(stage) + 8;
-    }
-
-    __device__ __forceinline__ uint32 v_full(int stage) const
-    {
-        return k_full(stage) + 16;
-    }
-
-    __device__ __forceinline__ uint32 v_empty(int stage) const
-    {
-        return k_full(stage) + 24;
+        const uint32 before = k(stage).full;
+        return {before + 16, before + 24};
     }
 
     // The number of the work tile that the rows of Q belong to (kCounted).
@@ -1089,7 +1090,7 @@ struct Barriers {
     // Returns the number of the work tile after the one with this parity. Called by whole warps.
     __device__ __forceinline__ unsigned next_number(int group, uint32 parity) const
     {
-        barrier_wait(q_full(group), parity ^ 1);
+        barrier_wait(q(group).full, parity ^ 1);
         const unsigned next = __float_as_uint(load_shared_4(number(group)));
         __syncwarp();  // all lanes have read it before one of them releases it
         return next;
@@ -1098,14 +1099,14 @@ struct Barriers {
     __device__ __forceinline__ void init() const
     {
         for (int group = 0; group < kGroups; group++) {
-            barrier_init(q_full(group), 1);
-            barrier_init(q_empty(group), kQReaders);
+            barrier_init(q(group).full, 1);
+            barrier_init(q(group).empty, kQReaders);
         }
         for (int stage = 0; stage < kStages; stage++) {
-            barrier_init(k_full(stage), 1);
-            barrier_init(v_full(stage), 1);
-            barrier_init(k_empty(stage), kGroups * 4);
-            barrier_init(v_empty(stage), kGroups * 4);
+            barrier_init(k(stage).full, 1);
+            barrier_init(v(stage).full, 1);
+            barrier_init(k(stage).empty, kGroups * 4);
+            barrier_init(v(stage).empty, kGroups * 4);
         }
         barrier_init_fence();
     }
@@ -1263,13 +1264,10 @@ using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            row.max[m][h] = least;
-            row.sum[m][h] = 0.0f;
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        row.max[m][h] = least;
+        row.sum[m][h] = 0.0f;
+    });
 }
 
 // Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
@@ -1528,7 +1526,7 @@ struct RowEnd {
 __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
                                          int first_row, int lane)
 {
-    each_row<kRowTiles>([&](int m, int h) {
+    each_of<kRowTiles, 2>([&](int m, int h) {
         const int block_row = first_row + m * 16 + h * 8;
         const bool reads = lane % 4 == 0 && block_row < coord.rows;
         old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
@@ -1567,7 +1565,7 @@ __device__ __forceinline__ void write_rows_from_registers(const Params &p, const
     float old[kRowTiles][2];
     if constexpr (kMerges)
         read_old(old, p, coord, first_row, lane);
-    each_row<kRowTiles>([&](int m, int h) {
+    each_of<kRowTiles, 2>([&](int m, int h) {
         const RowEnd end(p, coord, row, m, h);
         const int block_row = first_row + m * 16 + h * 8;
         if (block_row >= coord.rows)
@@ -1615,6 +1613,14 @@ template <> struct Mma<fp16> {
 };
 
 template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
     static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
     {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -2058,7 +2064,7 @@ struct Group {
 
     __device__ __forceinline__ void release_q(const Barriers &barriers) const
     {
-        barrier_arrive_by(lane, barriers.q_empty(index));
+        barrier_arrive_by(lane, barriers.q(index).empty);
     }
 };
 
@@ -2098,11 +2104,9 @@ __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const 
 // Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
 __device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kColTiles / 2][4])
 {
-#pragma unroll
-    for (int step = 0; step < kColTiles / 2; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
+    each_of<kColTiles / 2, 4>([&](int step, int e) {
+        p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
+    });
 }
 
 // The factors of O, which are applied once the product that adds to O is done.
@@ -2127,7 +2131,7 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
     const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
     if (rescale.wanted)
-        each_row<kRowTiles>([&](int m, int h) {
+        each_of<kRowTiles, 2>([&](int m, int h) {
             rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
             row.sum[m][h] *= rescale.by[m][h];
         });
@@ -2213,7 +2217,7 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.begin(s, unit, kMasked);
-        barrier_wait(barriers.k_full(group.k.index), group.k.parity);
+        barrier_wait(barriers.k(group.k.index).full, group.k.parity);
         group.ping_pong.take();
         start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, extra_k_columns(smem));
         if constexpr (kKeepsEarly)
@@ -2223,7 +2227,7 @@ struct Rows {
     // Waits for V, then starts O += P V of the tile before.
     __device__ __forceinline__ void start_o()
     {
-        barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+        barrier_wait(barriers.v(group.v.index).full, group.v.parity);
         if constexpr (kDropsBeside)
             drop(probabilities, dropped, ColumnKeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
@@ -2237,7 +2241,7 @@ struct Rows {
             drop(probabilities, keeps);
         } else if constexpr (kDropout && !kDropsBeside) {
             // V of this tile: that of the tile before has been given back
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
             drop(probabilities, dropped, ColumnKeyTile(smem, group.v));
         }
     }
@@ -2246,13 +2250,13 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.release();
-        barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
+        barrier_arrive_by(group.lane, barriers.k(group.k.index).empty);
         group.k.advance();
     }
 
     __device__ __forceinline__ void release_v()
     {
-        barrier_arrive_by(group.lane, barriers.v_empty(group.v.index));
+        barrier_arrive_by(group.lane, barriers.v(group.v.index).empty);
         group.v.advance();
     }
 
@@ -2336,7 +2340,7 @@ struct Rows {
     {
         const int valid_rows = coord.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
             clear_rows(v_smem(), valid_rows);
             fence_products();
             named_barrier(1 + 2 * kGroups, kGroups * 128);  // zeros are there before any warpgroup's product reads
@@ -2369,11 +2373,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     const int first_row = coord.first_row + group.warp_row;
     Dropout dropped(p, coord, first_row, group.lane);
     if constexpr (kKeepsEarly)
-#pragma unroll
-        for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                keeps[step][i] = 0;
+        each_of<kBc / 16, 4>([&](int step, int i) { keeps[step][i] = 0; });
     const Terms terms(p, coord, first_row, group.lane);
     if constexpr (kAlibiMma)
         slope_columns(terms, group.lane, slopes);
@@ -2584,21 +2584,21 @@ struct Loads {
 
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
                   barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
                   barriers.smem + kVArea);
     }
 
     __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
     {
-        const uint32 full = barriers.q_full(group);
+        const uint32 full = barriers.q(group).full;
         if constexpr (kStays)
-            barrier_wait(barriers.q_empty(group), q_parity);
+            barrier_wait(barriers.q(group).empty, q_parity);
         if constexpr (kCounted)
             store_shared_4(barriers.number(group), number);
         barrier_expect(full, kGroupBytes);
@@ -2642,9 +2642,9 @@ struct Loads {
     {
 #pragma unroll
         for (int group = 0; group < kGroups; group++) {
-            barrier_wait(barriers.q_empty(group), q_parity);
+            barrier_wait(barriers.q(group).empty, q_parity);
             store_shared_4(barriers.number(group), number);
-            barrier_arrive(barriers.q_full(group));
+            barrier_arrive(barriers.q(group).full);
         }
     }
 };
@@ -2681,7 +2681,7 @@ __device__ __forceinline__ void await_q(const Params &p, const BlockCoord &coord
     if constexpr (kPackedHeads)
         copy_rows(p, coord, barriers.smem + kQArea + index * kGroupBytes, index);
     else
-        barrier_wait(barriers.q_full(index), work.parity());
+        barrier_wait(barriers.q(index).full, work.parity());
 }
 
 // Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.
