@@ -485,7 +485,29 @@ __device__ __forceinline__ uint32 v_stage(uint32 smem, int team, int tile)
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
-// rows_of_group.cuh).
+// rows_of_group.cuh) and their places in tensors.
+template <class Rows> struct PlacedRows : Rows {
+    using Rows::Rows;
+
+    // Element offset of a row of Q or O.
+    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
+    {
+        if constexpr (kVarlen)
+            return this->query_head(p, row) * stride.head + (this->sequence.first_q + this->query(p, row)) * stride.seq;
+        else
+            return this->batch * stride.batch + this->query_head(p, row) * stride.head +
+                   this->query(p, row) * stride.seq;
+    }
+
+    // Index of a row in LSE.
+    __device__ __forceinline__ int64 index(const Params &p, int row) const
+    {
+        if constexpr (kVarlen)
+            return int64(this->query_head(p, row)) * p.features.total_q + this->sequence.first_q + this->query(p, row);
+        else
+            return (int64(this->batch) * p.heads_q + this->query_head(p, row)) * p.seq_q + this->query(p, row);
+    }
+};
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
 // key head and batch.
@@ -582,24 +604,6 @@ struct RowsOfHead : SequenceCoord {
         return row;
     }
 
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return head * stride.head + (sequence.first_q + row) * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + row * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(head) * p.features.total_q + sequence.first_q + row;
-        else
-            return (int64(batch) * p.heads_q + head) * p.seq_q + row;
-    }
-
     // Number of blocks that divide the keys of its rows.
     __device__ __forceinline__ int splits(const Params &) const
     {
@@ -607,7 +611,7 @@ struct RowsOfHead : SequenceCoord {
     }
 };
 
-using BlockCoord = RowsOfHead;
+using BlockCoord = PlacedRows<RowsOfHead>;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
