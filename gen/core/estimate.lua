@@ -19,6 +19,7 @@
 --
 -- The effect of the register count that the compiler reported is weighted like measurements of the kernel. Otherwise a
 -- kernel that happens to be stored would be judged by other facts than one that is not.
+local axes_of = require("core.axes")
 local factors = require("core.factors")
 
 local M = {}
@@ -192,9 +193,9 @@ local function handicap(self, option, near, problem, arch)
       factor = factor * spilled
    end
    if not option.candidate then
-      if not parsed.family:serves(problem, arch) then
+      if parsed.family:refuses(problem, arch) then
          factor = factor * unserved
-      elseif not parsed.family.suits(parsed.v, problem, arch) then
+      elseif parsed.family.unsuited(parsed.v, problem, arch) then
          factor = factor * unsuited
       end
    end
@@ -344,14 +345,7 @@ end
 --   least_us(problem, arch)   the least time of the candidates; math.huge without candidates
 --   serving(problem, arch)    list of the names of the families that serve the problem
 function M.new(evidence, model)
-   local self = {kernels = evidence.kernels, sets = evidence.sets}
-   for name, value in pairs(model) do
-      self[name] = value
-   end
-   for name, method in pairs(methods) do
-      self[name] = method
-   end
-   return self
+   return axes_of.add_names({kernels = evidence.kernels, sets = evidence.sets}, model, methods)
 end
 
 return M

@@ -1,10 +1,7 @@
 -- alibi: -slope |p - j| is added to scores; p is the query's position and j the key (templates/features/alibi.cuh).
 local M = {}
 
-M.axis = {
-   name = "alibi", field = "alibi", values = {0, 1}, feature = true,
-   says = "-slope * |distance of query and key| is added to scores",
-}
+M.axis = {name = "alibi", says = "-slope * |distance of query and key| is added to scores"}
 
 M.adds, M.fp32 = true, true
 

@@ -3,7 +3,7 @@
 local M = {}
 
 M.axis = {
-   name = "bias", field = "bias", feature = true,
+   name = "bias",
    values = {"none", "fp16", "bf16", "fp32", "bool", "fp16_gradient", "bf16_gradient", "fp32_gradient"},
 }
 
@@ -41,12 +41,9 @@ function M.registers(row_tiles, v)
 end
 
 -- Returns the step that fills the gradient with zeros, if it is wanted.
-function M.backward_step(name, v)
+function M.backward_step(v)
    if select(2, M.type_of(v)) then
-      return {
-         entry = name .. "_clear", role = "clear", threads = 32 * M.clear_rows, smem = 0,
-         blocks = "score_rows/" .. M.clear_rows,
-      }
+      return {role = "clear", threads = 32 * M.clear_rows, blocks = "score_rows/" .. M.clear_rows}
    end
 end
 

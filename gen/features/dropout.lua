@@ -1,10 +1,7 @@
 -- dropout: some elements of P become 0, and the others larger (templates/features/dropout.cuh).
 local M = {}
 
-M.axis = {
-   name = "dropout", field = "dropout", values = {0, 1}, feature = true,
-   says = "elements of P are dropped at random",
-}
+M.axis = {name = "dropout", says = "elements of P are dropped at random"}
 
 M.by_head = true
 

@@ -8,23 +8,17 @@ local M = {}
 
 M.axis = {
    name = "qk", values = {"exact", "int8"}, quiet = true,
-   when = function(v, path)
+   unless = function(v, path)
       if v.qk == "exact" then
-         return true
-      elseif v.scores ~= "int8" then
-         return nil, "the problem does not permit 8-bit scores"
-      elseif v.q ~= "reg" or v.parts > 1 then
-         return nil, "8-bit scores need whole rows of Q in registers"
-      elseif v.v_in_k == 1 then
-         return nil, "V in K has 16 bits"
-      elseif path.register_staging and (v.d > 224 or v.d > 128 and v.kstages > 1) then
-         return nil, "such rows spill when tiles pass through registers" -- 24 to 48 bytes at D = 192 and 256
-      elseif v.kv ~= "dtype" then
-         return nil, "K is in 8 bits already"
-      elseif v.append == 1 then
-         return nil, "append has no step that rounds K"
+         return nil
       end
-      return true
+      return v.scores ~= "int8" and "the problem does not permit 8-bit scores"
+         or (v.q ~= "reg" or v.parts > 1) and "8-bit scores need whole rows of Q in registers"
+         or v.v_in_k == 1 and "V in K has 16 bits"
+         or path.register_staging and (v.d > 224 or v.d > 128 and v.kstages > 1)
+            and "such rows spill when tiles pass through registers" -- 24 to 48 bytes at D = 192 and 256
+         or v.kv ~= "dtype" and "K is in 8 bits already"
+         or v.append == 1 and "append has no step that rounds K"
    end,
 }
 
@@ -75,10 +69,8 @@ function M.recipe(recipe, v)
    if not M.is_on(v) then
       return
    end
-   table.insert(recipe.steps, 1, {
-      entry = recipe.steps[1].entry .. "_quantise", role = "quantise", threads = threads_of_block(v), smem = 0,
-      blocks = "head_tiles/" .. tiles_of_block(v),
-   })
+   local blocks = "head_tiles/" .. tiles_of_block(v)
+   table.insert(recipe.steps, 1, {role = "quantise", threads = threads_of_block(v), blocks = blocks})
    recipe.steps[2].early = 1
    recipe.workspace = "int8_keys"
 end

@@ -1,42 +1,28 @@
 -- lengths: device memory gives the lengths of a batch's sequences (templates/features/lengths.cuh). seqused: the number
 -- of keys of each sequence. varlen: where its rows begin and end in packed tensors. If keys are divided among blocks,
 -- sequences get blocks in proportion to their lengths (templates/features/shares.cuh).
+local axes_of = require("core.axes")
+
 local M = {}
 
 M.forward_only, M.fp32 = true, true
-M.axis = {
-   name = "seqused", field = "seqused", values = {0, 1}, feature = true,
-   says = "each sequence has its own number of keys",
-}
+M.axis = {name = "seqused", says = "each sequence has its own number of keys"}
 
 -- For packed sequences.
 M.packed = {
-   fp32 = true,
-   axis = {
-      name = "varlen", field = "varlen", values = {0, 1}, feature = true,
-      says = "sequences are packed one after the other",
-   },
+   fp32 = true, axis = {name = "varlen", says = "sequences are packed one after the other"},
+   own_registers = 10, -- in backward: where the sequence's tensors begin, and its lengths
 }
-
--- Registers in backward: where the sequence's tensors begin, and its lengths.
-M.packed.own_registers = 10
 
 -- Returns true if the sequences of a variant have their own lengths.
 function M.has(v)
    return v.seqused == 1 or v.varlen == 1 or v.leftpad == 1
 end
 
+local plain = {seqused = 0, varlen = 0, total_q = 0, total_k = 0, paged = 0, page = 0, leftpad = 0}
+
 local function with(problem, sizes)
-   local part = {}
-   for name, value in pairs(problem) do
-      part[name] = value
-   end
-   for name, value in pairs(sizes) do
-      part[name] = value
-   end
-   part.seqused, part.varlen, part.total_q, part.total_k = 0, 0, 0, 0
-   part.paged, part.page, part.leftpad = 0, 0, 0
-   return part
+   return axes_of.add_names({}, problem, sizes, plain)
 end
 
 -- Returns the rows of packed tensors, or of all sequences.

@@ -1,8 +1,8 @@
 -- The features of all families. Families ask this module for axes and costs, and name a feature only where they treat
 -- it otherwise than others. Cap and window are settings of the mainloop. The features in M.all read arrays besides the
 -- tensors, and have
---   axis                     see core/axes.lua. If its values are 0 and 1, kernels have a constant for it (kAlibi), and
---                            axis.says is the comment there
+--   axis                     see core/axes.lua; the field of its name. If it `says` something, its values are 0 and 1,
+--                            and kernels have a constant for it (kAlibi) with this comment
 --   fp32_per_score(v, keys)  optional: instructions that it adds for each score; keys: of a tile
 --   adds                     optional: true: it adds a term to scores
 --   registers(row_tiles, v)  optional: registers that it keeps alive
@@ -12,7 +12,7 @@
 --   fp32                     optional: true: families of fp32 have it
 --   by_head                  optional: true: a block must know its head, for an array with an entry or plane for each
 --   reads_rows               optional: true: a step of backward reads prepared rows
---   backward_step(name, v)   optional: a step of backward between the preparing and the main one, or nil
+--   backward_step(v)         optional: a step of backward between the preparing and the main one, or nil
 --   step_file                the template of this step
 local M = {}
 
@@ -38,6 +38,24 @@ M.all = {
 
 -- The axes that every family has.
 M.everywhere = {softcap.axis, window.axis}
+
+-- The axes whose values are off and on, as {name, constant of the templates, comment}. All axes are completed.
+local switched = {}
+
+local function complete(axis)
+   axis.field, axis.feature = axis.name, true
+   if axis.says then
+      axis.values = {0, 1}
+      local constant = ("k_" .. axis.name):gsub("_(%l)", string.upper)
+      switched[#switched + 1] = {name = axis.name, constant = constant, says = axis.says}
+   end
+end
+
+complete(softcap.axis)
+complete(window.axis)
+for _, feature in ipairs(M.all) do
+   complete(feature.axis)
+end
 
 -- Returns the axes of an operation's features.
 function M.axes(op)
@@ -72,15 +90,6 @@ end
 local asked = {}
 for i, feature in ipairs(M.all) do
    asked[i] = {feature = feature, name = feature.axis.name, silent = axes_of.silent_value(feature.axis)}
-end
-
--- The axes whose values are off and on, as {name, constant of the templates, comment}.
-local switched = {}
-for _, axis in ipairs(M.axes("forward")) do
-   if axis.values and #axis.values == 2 and axis.values[2] == 1 then
-      local constant = ("k_" .. axis.name):gsub("_(%l)", string.upper)
-      switched[#switched + 1] = {name = axis.name, constant = constant, says = axis.says or error(axis.name)}
-   end
 end
 
 -- Returns the list of the features that a variant has. v keeps it, because the functions below ask in turn.
@@ -161,9 +170,9 @@ function M.reads_rows(v)
 end
 
 -- Adds the features' own steps of backward to a list.
-function M.add_backward_steps(steps, name, v)
+function M.add_backward_steps(steps, v)
    for _, feature in ipairs(features_of(v)) do
-      steps[#steps + 1] = feature.backward_step and feature.backward_step(name, v)
+      steps[#steps + 1] = feature.backward_step and feature.backward_step(v)
    end
 end
 

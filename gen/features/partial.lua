@@ -6,19 +6,12 @@ local elements = require("core.elements")
 
 local M = {}
 
-M.axis = {name = "partial", field = "partial", values = {0, 1, 2}, feature = true, when = function(v)
-   if v.partial == 0 or (v.carry or 0) == 0 then
-      return true
-   end
-   return nil, "O is in fp32, so nothing is carried on to 16 bits"
+M.axis = {name = "partial", field = "partial", values = {0, 1, 2}, feature = true, unless = function(v)
+   return v.partial > 0 and v.carry == 1 and "O is in fp32, so nothing is carried on to 16 bits"
 end}
 
 M.carry = {
-   forward_only = true,
-   axis = {
-      name = "carry", field = "carry", values = {0, 1}, feature = true,
-      says = "O is merged with a result in fp32 over other keys",
-   },
+   forward_only = true, axis = {name = "carry", says = "O is merged with a result in fp32 over other keys"},
 }
 
 -- Returns the bytes that an element of O or of a gradient moves. Merging reads it, too.

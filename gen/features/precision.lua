@@ -11,17 +11,14 @@ M.axes = {
 -- The type in which P V is summed within a tile of keys (templates/forward/product_pv_fp16.cuh).
 M.pv = {
    name = "pv", values = {"fp32", "fp16"}, quiet = true,
-   when = function(v, path)
+   unless = function(v, path)
       if v.pv == "fp32" then
-         return true
-      elseif v.kv ~= "dtype" then
-         return nil, "the sums of V in 8 bits are fp32"
-      elseif v.sums == "fp32" then
-         return nil, "the problem does not permit fp16 sums"
-      elseif path.k8 and v.bc > 64 then
-         return nil, "the sums of so many keys, rounded after every 8, err more than twice as much as fp32 sums"
+         return nil
       end
-      return true
+      return v.kv ~= "dtype" and "the sums of V in 8 bits are fp32"
+         or v.sums == "fp32" and "the problem does not permit fp16 sums"
+         or path.k8 and v.bc > 64
+            and "the sums of so many keys, rounded after every 8, err more than twice as much as fp32 sums"
    end,
 }
 

@@ -43,43 +43,35 @@ local function shares(v)
    }
 end
 
-local function divides_keys(v)
+local function cuts_keys(v)
    local key_warps = v.warps // v.qwarps
-   if v.warps % v.qwarps ~= 0 or v.bc % (16 * key_warps) ~= 0 then
-      return nil, "bc does not give each warp whole m16 tiles of keys"
-   elseif v.bc > 64 * key_warps then
-      return nil, "a warp would have more than four m16 tiles of keys"
-   end
-   return true
+   return (v.warps % v.qwarps ~= 0 or v.bc % (16 * key_warps) ~= 0)
+      and "bc does not give each warp whole m16 tiles of keys"
+      or v.bc > 64 * key_warps and "a warp would have more than four m16 tiles of keys"
 end
 
 -- On SMs with little shared memory, tiles of long rows have so few queries that some warps have none of S^T.
-local function divides_queries(v, path)
+local function cuts_queries(v, path)
    local unit = v.product == "tf32" and 16 or 8
    local few = path.register_staging and v.d > 128 and v.br < 8 * v.qwarps
-   if v.br % (unit * v.qwarps) ~= 0 and not few then
-      return nil, "br does not give each warp whole tiles of queries"
-   elseif v.br > 64 * v.qwarps then
-      return nil, "more than eight n8 tiles of queries only take registers"
-   elseif v.br * dq_column_warps(v) % (v.warps * (v.product == "tf32" and 16 or 4)) ~= 0 then
-      return nil, "br and d do not give each warp whole tiles of dQ"
-   end
-   return divides_keys(v)
+   return v.br % (unit * v.qwarps) ~= 0 and not few and "br does not give each warp whole tiles of queries"
+      or v.br > 64 * v.qwarps and "more than eight n8 tiles of queries only take registers"
+      or v.br * dq_column_warps(v) % (v.warps * (v.product == "tf32" and 16 or 4)) ~= 0
+         and "br and d do not give each warp whole tiles of dQ"
+      or cuts_keys(v)
 end
 
 local axes = fp32.axes("backward", {partial.axis, kinds.deterministic}, {
    {
       name = "br", values = {8, 16, 32, 64, 128},
-      when = function(v, path)
-         if v.br == 8 and not (path.register_staging and v.d > 192) then
-            return nil, "so few queries are for SMs with little shared memory, and long rows"
-         end
-         return true
+      unless = function(v, path)
+         return v.br == 8 and not (path.register_staging and v.d > 192)
+            and "so few queries are for SMs with little shared memory, and long rows"
       end,
    },
    {name = "bc", values = {16, 32, 64, 128}},
    {name = "warps", values = {2, 4, 8}},
-   {name = "qwarps", values = {1, 2, 4}, when = divides_queries},
+   {name = "qwarps", values = {1, 2, 4}, unless = cuts_queries},
 })
 
 -- Returns bytes of shared memory; the templates assert the same sum. Each row has four columns more.
@@ -142,22 +134,20 @@ end
 
 local card_of = fp32.card_of(units_of)
 
-local function fits(v, path, arch)
-   return fp32.fits(v, find_facts(v, path, 0), arch, path.register_staging and most_staged or most_live)
+local function unfit(v, path, arch)
+   return fp32.unfit(v, find_facts(v, path, 0), arch, path.register_staging and most_staged or most_live)
 end
 
 local function us_of(v, path, problem, arch, registers)
    local facts = find_facts(v, path, registers)
    plain_cost.on_card(v, facts, arch, card_of)
    local shape = {dtype = v.dtype, br = v.br, bc = v.bc, split = 0, dq = "direct", rows = "prepared"}
-   return lengths.sum_of_parts(problem, function(part) return backward_cost.backward(shape, facts, part, arch) end)
+   return backward_cost.backward(shape, facts, problem, arch)
 end
 
-local function recipe_of(name, v)
-   local steps = bwd.first_steps(name, v)
-   steps[#steps + 1] = {
-      entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v), blocks = "key_tiles",
-   }
+local function recipe(v)
+   local steps = bwd.first_steps(v)
+   steps[#steps + 1] = {role = "main", threads = 32 * v.warps, blocks = "key_tiles"}
    return {
       op = "backward", rows = v.br, keys = v.bc, workspace = v.deterministic == 1 and "rows_and_turns" or "rows",
       steps = steps,
@@ -168,20 +158,16 @@ function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "fp32/bwd.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"product", "br", "bc"}, {"product", "warps", "qwarps"}}, crowds = {}},
-      typical = bwd.typical, fits = fits,
+      typical = bwd.typical, smem_bytes = smem_bytes, unfit = unfit, recipe = recipe,
 
       cost = function(v, problem, arch, registers)
          return us_of(v, path, problem, arch, registers)
       end,
 
-      recipe = function(v)
-         return recipe_of(name, v)
-      end,
-
       -- Gradients are fp32, as with partial: 1 if they are written, 2 if they are added to.
       names = function(v)
          local names = bwd.shared_names(v, {
-            smem_bytes = smem_bytes(v), layout = "pad", stages = 1, order = "early", dq = "atomic", prepared = true,
+            layout = "pad", stages = 1, order = "early", dq = "atomic", prepared = true,
             dq_order = v.deterministic, writers = 32 * v.warps,
          })
          names.partial = v.partial == 2 and 2 or 1

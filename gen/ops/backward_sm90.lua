@@ -25,7 +25,6 @@ local families = require("core.family")
 local features = require("features.list")
 local fwd_sm90 = require("ops.forward_sm90")
 local kinds = require("ops.kinds")
-local lengths = require("features.lengths")
 local partial = require("features.partial")
 local paths = require("paths.wgmma")
 
@@ -124,17 +123,11 @@ local function features_fit(v)
    return scored == 0 or v.order == "early" and scored == 1 and not in_memory and may_add
 end
 
-local function fits(v, _, arch)
-   if smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif v.br > 64 and d_pad(v) > most_columns then
-      return nil, "sums, S and dP need too many registers"
-   elseif not bias_fits(v) then
-      return nil, "sums, S, dP and the way to a bias need too many registers"
-   elseif v.varlen == 1 and division_of(v) == by_product then
-      return nil, "rows behind a sequence's end are cleared where all warpgroups read a tile together"
-   end
-   return true
+local function unfit(v)
+   return v.br > 64 and d_pad(v) > most_columns and "sums, S and dP need too many registers"
+      or not bias_fits(v) and "sums, S, dP and the way to a bias need too many registers"
+      or v.varlen == 1 and division_of(v) == by_product
+         and "rows behind a sequence's end are cleared where all warpgroups read a tile together"
 end
 
 -- Returns what the cost model (backward_cost.lua) needs to know about a block.
@@ -210,7 +203,7 @@ local function us_of(v, problem, arch)
          end,
       },
    }
-   return lengths.sum_of_parts(problem, function(part) return cost.backward(shape, facts, part, arch) end)
+   return cost.backward(shape, facts, problem, arch)
 end
 
 -- Returns the columns of all products: of scores, of dQ, and of the sums of dK or dV.
@@ -227,7 +220,7 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), bc = division.keys, groups = division.groups, stages = stages(v), qwarps = 1,
+      bc = division.keys, groups = division.groups, stages = stages(v), qwarps = 1,
       writers = writers(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
       consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
@@ -242,59 +235,44 @@ M.axes = axes_of.joined(kinds.axes(256), features.wgmma_axes({"none", "fp16", "b
    {name = "br", values = {64, 128}},
    {
       name = "split", values = {0, 1, 2}, quiet = true,
-      when = function(v)
-         if v.split == 1 and v.varlen == 1 then
-            return nil, "packed sequences have blocks of their own"
-         end
-         return true
+      unless = function(v)
+         return v.split == 1 and v.varlen == 1 and "packed sequences have blocks of their own"
       end,
    },
    {
       name = "heads", values = {0, 1, 2}, quiet = true, phase = "launch",
-      when = function(v)
-         if (v.split == 2) ~= (v.heads > 0) then
-            return nil, "heads is for split=2, whose blocks have some of a group's query heads"
-         end
-         return true
+      unless = function(v)
+         return (v.split == 2) ~= (v.heads > 0)
+            and "heads is for split=2, whose blocks have some of a group's query heads"
       end,
    },
    {
       name = "keys", values = {"last", "first"}, quiet = true,
-      when = function(v)
-         if v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0) then
-            return nil, "the order of keys is chosen where blocks add in order under a causal mask"
-         end
-         return true
+      unless = function(v)
+         return v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0)
+            and "the order of keys is chosen where blocks add in order under a causal mask"
       end,
    },
    {
       name = "dq", values = {"atomic", "bulk", "group"}, quiet = true,
-      when = function(v)
-         if v.dq == "atomic" then
-            return true
-         elseif v.d > 128 or v.br > 64 then
-            return nil, "warpgroups divide the products, or have no registers, for another way to dQ"
-         elseif v.dq == "bulk" and d_pad(v) <= 64 then
-            return nil, "with few columns a warpgroup of its own is faster"
-         elseif v.dq == "bulk" and v.deterministic == 1 and v.varlen == 1 then
-            return nil, "a sequence's end cuts tiles of dQ, and warps add the rest in no order"
-         elseif v.dq == "group" and d_pad(v) > 96 then
-            return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
-         end
-         return true
+      unless = function(v)
+         return v.dq ~= "atomic" and (v.d > 128 or v.br > 64)
+               and "warpgroups divide the products, or have no registers, for another way to dQ"
+            or v.dq == "bulk" and d_pad(v) <= 64 and "with few columns a warpgroup of its own is faster"
+            or v.dq == "bulk" and v.deterministic == 1 and v.varlen == 1
+               and "a sequence's end cuts tiles of dQ, and warps add the rest in no order"
+            or v.dq == "group" and d_pad(v) > 96
+               and "two warpgroups have registers for sums of 96 columns beside a third one"
       end,
    },
    {
       name = "order", values = {"early", "late"}, quiet = true,
-      when = function(v)
-         if v.order == "late" and v.dq == "atomic" then
-            return nil, "warps that add to dQ themselves have one order"
-         elseif v.order == "early" and v.dq == "group" and d_pad(v) > 80 then
-            return nil, "registers for more than 80 columns remain if dV is late"
-         elseif v.dq ~= "atomic" and not features_fit(v) then
-            return nil, "sums, S, dP and what features keep need too many registers"
-         end
-         return true
+      unless = function(v)
+         return v.order == "late" and v.dq == "atomic" and "warps that add to dQ themselves have one order"
+            or v.order == "early" and v.dq == "group" and d_pad(v) > 80
+               and "registers for more than 80 columns remain if dV is late"
+            or v.dq ~= "atomic" and not features_fit(v)
+               and "sums, S, dP and what features keep need too many registers"
       end,
    },
 })
@@ -305,14 +283,12 @@ local function recipe(v)
    local sharing, width = dq_shares(v)
    local division = division_of(v)
    local keys = division.keys
-   local steps = bwd.first_steps(M.name, v)
-   steps[#steps + 1] = {
-      entry = M.name, role = "main", threads = 128 * (division.groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
-   }
+   local steps = bwd.first_steps(v)
+   steps[#steps + 1] = {role = "main", threads = 128 * (division.groups + 1), blocks = "key_tiles"}
    if v.split > 0 then
-      steps[#steps + 1] = bwd.combine_step(M.name, writers(v), 2 * keys * d_pad(v))
+      steps[#steps + 1] = bwd.combine_step(writers(v), 2 * keys * d_pad(v))
    end
-   steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
+   steps[#steps + 1] = bwd.convert_step(v, sharing * width)
    return {
       op = "backward", rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
@@ -326,33 +302,17 @@ end
 function M.family()
    return families.new({
       name = M.name, op = "backward", template = "hopper/bwd_sm90.cu.in", path = paths.sm90,
-      axes = M.axes, selection = M.selection, fits = fits, recipe = recipe, names = names,
-      cost = us_of,
+      axes = M.axes, selection = M.selection, recipe = recipe, names = names,
+      smem_bytes = smem_bytes, unfit = unfit, cost = us_of, typical = bwd.typical,
 
-      typical = function(problem, arch)
-         local sizes = bwd.typical(problem, arch)
-         for _, size in ipairs(sizes) do
-            size.head_dim_v = 0
-         end
-         return sizes
+      useless = function(problem, arch)
+         return paths.useless(arch) or problem.seq_q < 64 and "fewer query rows than one tile has"
       end,
 
-      is_worth = function(problem, arch)
-         if arch.generic then
-            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
-         elseif problem.seq_q < 64 then
-            return nil, "fewer query rows than one tile has"
-         end
-         return true
-      end,
-
-      suits = function(v, problem, arch)
-         if v.split == 1 and cost.splits(shape_of(v), problem, arch) == 1 then
-            return nil, "there are blocks enough"
-         elseif v.heads >= problem.heads_q // problem.heads_kv and v.split == 2 then
-            return nil, "a group has no more query heads than a block would have"
-         end
-         return true
+      unsuited = function(v, problem, arch)
+         return v.split == 1 and cost.splits(shape_of(v), problem, arch) == 1 and "there are blocks enough"
+            or v.heads >= problem.heads_q // problem.heads_kv and v.split == 2
+               and "a group has no more query heads than a block would have"
       end,
    })
 end

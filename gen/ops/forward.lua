@@ -10,7 +10,7 @@
 --   splits      true: blocks divide the keys, and variants have teams and waves
 --   axes        the axes after the problem's fields (core/axes.lua): parts (features/columns.lua), br, bc, warps,
 --               kstages, vstages, layout, q; optionally fill and teams
---   selection, typical(arch), is_worth, suits   see core/family.lua
+--   selection, typical(arch), useless, unsuited   see core/family.lua
 --   cost(v, facts, problem, arch)               returns us
 --   recipe(recipe, v)                           adds the scheme's words and steps to a recipe
 --   names                                       what its templates see
@@ -184,24 +184,18 @@ local function facts_of(v, path, registers)
    return v.facts
 end
 
-local function fits(v, path, arch)
+local function unfit(v, path, arch)
    local threads = 32 * v.warps // team_count(v)
    if threads < columns.padded(v.d, v) // 8 then
-      return nil, string.format("%d threads cannot copy a row at once", threads)
-   end
-   local bytes = smem_bytes(v) -- asked first, because many points of sm_75 have too many
-   if bytes > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", bytes, arch.smem_block)
+      return ("%d threads cannot copy a row at once"):format(threads)
    end
    local facts = facts_of(v, path, 0)
    if cost.resident_blocks(facts, arch) < 1 then
-      return nil, "an SM cannot hold a block"
+      return "an SM cannot hold a block"
    elseif facts.spilled > (facts.int8 and int8.tolerated or tolerated_spill) then
-      return nil, string.format("about %d registers too many", facts.spilled), true
-   elseif spills_with_feature(v, facts.live, arch) then
-      return nil, "its features need too many registers", true
+      return ("about %d registers too many"):format(facts.spilled), true
    end
-   return true
+   return spills_with_feature(v, facts.live, arch) and "its features need too many registers", true
 end
 
 -- Returns what the shared templates of all forward families see of a variant.
@@ -216,8 +210,8 @@ function M.family(name, scheme, path)
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
       axes = axes_of.joined(kinds.axes(576), {columns.axis, columns.shared},
                     features.axes("forward"), precision.axes, {partial.axis, columns.parts}, scheme.axes),
-      selection = scheme.selection, fits = fits,
-      is_worth = scheme.is_worth, suits = scheme.suits,
+      selection = scheme.selection, smem_bytes = smem_bytes, unfit = unfit,
+      useless = scheme.useless, unsuited = scheme.unsuited,
 
       typical = function(problem, arch)
          return window.typical(scheme.typical(arch), problem)
@@ -232,10 +226,7 @@ function M.family(name, scheme, path)
       recipe = function(v)
          local recipe = {
             op = "forward", rows = v.br, keys = v.bc * team_count(v),
-            steps = {{
-               entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
-               blocks = "row_tiles",
-            }},
+            steps = {{role = "main", threads = 32 * v.warps, blocks = "row_tiles"}},
          }
          scheme.recipe(recipe, v)
          append.recipe(recipe, v)
@@ -245,9 +236,7 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, packed_heads = scheme.splits, smem_bytes = smem_bytes(v),
-            fill = v.fill or "whole",
-            teams = team_count(v),
+            split = scheme.splits, packed_heads = scheme.splits, fill = v.fill or "whole", teams = team_count(v),
             max_splits = 1, -- for schemes without splits
          }
          axes_of.add_names(names, M.shared_names(v), scheme.names, int8.names(v))

@@ -24,20 +24,15 @@ local axes = fp32.axes("forward", {precision.axes[1], precision.axes[2], partial
    {name = "br", values = {32, 64, 128}},
    {
       name = "warps", values = {2, 4},
-      when = function(v)
-         if axes_of.has_pair(blocks, v.br, v.warps) then
-            return true
-         end
-         return nil, "no such pair of br and warps"
+      unless = function(v)
+         return not axes_of.has_pair(blocks, v.br, v.warps) and "no such pair of br and warps"
       end,
    },
    {
       name = "bc", values = {8, 16, 32, 48, 64},
-      when = function(v, path)
-         if v.bc == 8 and not (path.register_staging and v.d > 192) then
-            return nil, "so few keys are for SMs with little shared memory, and long rows"
-         end
-         return true
+      unless = function(v, path)
+         return v.bc == 8 and not (path.register_staging and v.d > 192)
+            and "so few keys are for SMs with little shared memory, and long rows"
       end,
    },
 })
@@ -99,24 +94,19 @@ local function cost(v, facts, problem, arch)
    return plain_cost.spread(v, facts, problem, arch, card.resident, card.tile_clocks, prologue, 1)
 end
 
-local function fits(v, path, arch)
-   return fp32.fits(v, find_facts(v, path, 0), arch, 228)
-end
-
--- Returns typical problems of a class (core/family.lua).
-local function typical(problem, arch)
-   local list = window.typical(plain.typical(arch), problem)
-   for _, each in ipairs(list) do
-      each.kv = "dtype"
-   end
-   return list
+local function unfit(v, path, arch)
+   return fp32.unfit(v, find_facts(v, path, 0), arch, 228)
 end
 
 function M.family(name, path)
    return families.new({
       name = name, op = "forward", template = "fp32/fwd.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"product", "br", "warps"}, {"product", "bc"}}, crowds = {}},
-      typical = typical, fits = fits, suits = plain.suits,
+      smem_bytes = smem_bytes, unfit = unfit, unsuited = plain.unsuited,
+
+      typical = function(problem, arch)
+         return window.typical(plain.typical(arch), problem)
+      end,
 
       cost = function(v, problem, arch, registers)
          local facts = find_facts(v, path, registers)
@@ -126,16 +116,14 @@ function M.family(name, path)
       recipe = function(v)
          return {
             op = "forward", rows = v.br, keys = v.bc,
-            steps = {{
-               entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v), blocks = "row_tiles",
-            }},
+            steps = {{role = "main", threads = 32 * v.warps, blocks = "row_tiles"}},
          }
       end,
 
       -- O is fp32, as a partial result is: 1 if it is written, 2 if it is merged.
       names = function(v)
          local names = fwd.shared_names(v)
-         names.smem_bytes, names.layout = smem_bytes(v), "pad"
+         names.layout = "pad"
          names.partial = v.partial == 2 and 2 or 1
          names.wide, names.packed_heads = false, false
          return names

@@ -11,11 +11,8 @@ local M = {}
 -- ffma: FMA instructions. tf32: three products of TF32 on tensor cores.
 local product = {
    name = "product", values = {"ffma", "tf32"},
-   when = function(v, path)
-      if v.product == "tf32" and path.sm < 80 then
-         return nil, "TF32 needs compute capability 8.0"
-      end
-      return true
+   unless = function(v, path)
+      return v.product == "tf32" and path.sm < 80 and "TF32 needs compute capability 8.0"
    end,
 }
 
@@ -69,18 +66,14 @@ function M.card_of(units_of)
    end
 end
 
--- Returns true, or nil and why an SM cannot run a variant well (core/family.lua). most: registers that may be alive.
-function M.fits(v, facts, arch, most)
+-- Returns why an SM cannot run a variant well (core/family.lua). most: registers that may be alive.
+function M.unfit(v, facts, arch, most)
    if 32 * v.warps < v.d // 4 then
-      return nil, string.format("%d threads cannot copy a row at once", 32 * v.warps)
-   elseif facts.smem_bytes > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", facts.smem_bytes, arch.smem_block)
+      return ("%d threads cannot copy a row at once"):format(32 * v.warps)
    elseif plain_cost.resident_blocks(facts, arch) < 1 then
-      return nil, "an SM cannot hold a block"
-   elseif facts.live > most then
-      return nil, string.format("about %d registers too many", facts.live - most), true
+      return "an SM cannot hold a block"
    end
-   return true
+   return facts.live > most and ("about %d registers too many"):format(facts.live - most), true
 end
 
 return M

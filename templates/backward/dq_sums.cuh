@@ -24,8 +24,8 @@ constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  
 
 constexpr bool kDqDirect = false;  // sums are in the workspace
 
-template <int kBlockThreads, int kBlockRows, int kLanes>
-__device__ __forceinline__ void clear_dq(const Params &, int64, int, int, int64, int64, int64)
+template <int kBlockThreads, int kBlockRows, int kLanes, class... Any>
+__device__ __forceinline__ void clear_dq(const Any &...)
 {
 }
 
@@ -49,14 +49,11 @@ __device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, i
 // Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
 __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
 {
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8;
-            if (row < rows)
-                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
-        }
+    each_of<2 * kDqPairs, 4>([&](int n, int e) {
+        const int row = lane / 4 + e / 2 * 8;
+        if (row < rows)
+            add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+    });
 }
 
 // Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the

@@ -15,9 +15,6 @@ using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and d
 
 __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
 {
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
+    each_of<kQuerySteps, kKeyTiles>(
+        [&](int step, int m) { pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]); });
 }

@@ -54,11 +54,7 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
     product_of_columns<kQueryWarps, kQuerySteps>(
         sum,
         [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    a[m][i] = frag[step][m][i];
+            each_of<kKeyTiles, 4>([&](int m, int i) { a[m][i] = frag[step][m][i]; });
         },
         tile_smem, lane_offset);
 }

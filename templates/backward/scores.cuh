@@ -19,35 +19,20 @@ __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float sc
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
         const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
+        each_of<kKeyTiles, 4>(
+            [&](int m, int e) { s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x)); });
     }
 }
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                to[m][n][e] = from[m][n][e];
+    each_element(to, [&](float &x, int m, int n, int e) { x = from[m][n][e]; });
 }
 
 // Multiplies P^T by the derivative of the scores. capped: S^T as modified.
 __device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[m][n][e] *= modifier_derivative(capped[m][n][e]);
+    each_element(p, [&](float &x, int m, int n, int e) { x *= modifier_derivative(capped[m][n][e]); });
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
@@ -57,10 +42,7 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
         const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+        each_of<kKeyTiles, 4>(
+            [&](int m, int e) { dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x)); });
     }
 }

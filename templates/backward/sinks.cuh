@@ -25,8 +25,7 @@ template <int kBlockThreads> __device__ __forceinline__ void head_sums(const Par
         for (int row = threadIdx.x; row < (kVarlen ? int(head_rows) : p.seq_q); row += kBlockThreads)
             sum += exp2_approx(sink - rows[row]) * rows[all_rows + row];
     }
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         sums[threadIdx.x / 32] = sum;
     __syncthreads();  // the sums of all warps are there

@@ -123,16 +123,13 @@ __device__ __forceinline__ void put_part(const Params &p, const BlockCoord &coor
     uint32 *counter = key_counters(p) + key_block_of(p, coord) * 2 + which;
     if constexpr (kHeadBlocks)
         await_count(counter, 0, split, threadIdx.x % 32);
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kTiles; n++) {
-            float4 *to = part + (m * kTiles + n) * kWriters;
-            if constexpr (kHeadBlocks)
-                add_global_16(reinterpret_cast<float *>(to), x[m][n]);
-            else
-                *to = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
-        }
+    each_of<kKeyTiles, kTiles>([&](int m, int n) {
+        float4 *to = part + (m * kTiles + n) * kWriters;
+        if constexpr (kHeadBlocks)
+            add_global_16(reinterpret_cast<float *>(to), x[m][n]);
+        else
+            *to = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
+    });
     if constexpr (kHeadBlocks) {
         writers_meet();  // all threads have added
         if (writer() == 0)

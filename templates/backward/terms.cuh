@@ -48,17 +48,11 @@ template <bool kBefore>
 __device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
                                           int first_query)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const float base = float(first_query + p.seq_k - p.seq_q - key);
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    s[m][n][2 * h + e] +=
-                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
-        }
+    each_of<kKeyTiles, 2>([&](int m, int h) {
+        const int key = first_key + m * 16 + h * 8;
+        const float base = float(first_query + p.seq_k - p.seq_q - key);
+        each_of<kQueryTiles, 2>([&](int n, int e) {
+            s[m][n][2 * h + e] += terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
+        });
+    });
 }

@@ -25,14 +25,11 @@ struct AlibiOfRows : FirstColumn {
     __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockCoord &coord, int first_row, int lane)
         : FirstColumn(lane)
     {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int row = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
-                slope[m][h] = alibi_slope(p, coord.batch, coord.query_head(p, row));
-                position[m][h] = float(coord.query(p, row) + coord.seq_k(p) - coord.seq_q(p) - lane % 4 * kLaneKeys);
-            }
+        each_of<kRowTiles, 2>([&](int m, int h) {
+            const int row = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
+            slope[m][h] = alibi_slope(p, coord.batch, coord.query_head(p, row));
+            position[m][h] = float(coord.query(p, row) + coord.seq_k(p) - coord.seq_q(p) - lane % 4 * kLaneKeys);
+        });
     }
 
     // The ALiBi term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile

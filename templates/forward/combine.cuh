@@ -4,6 +4,7 @@
 #include "forward/softmax.cuh"
 #include "lib/early.cuh"
 #include "lib/mma.cuh"
+#include "lib/ptx.cuh"
 
 // ---- the kernel after the main one: combines the splits of a row --------------------------------------------
 //
@@ -15,20 +16,6 @@
 
 constexpr int kPartsAhead = 16;  // parts of a row that are loaded at once
 static_assert(kMaxSplits % kPartsAhead == 0, "there are weights for whole steps");
-
-__device__ __forceinline__ float warp_max(float x)
-{
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, lanes);
-    return x;
-}
 
 // The partial results of a row of O. All row tiles have the same number of them; if sequences have their own lengths, a
 // row has one per share of its row tile.

@@ -38,15 +38,12 @@ struct RowEnd {
 __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
                                          int first_row, int lane)
 {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int block_row = first_row + m * 16 + h * 8;
-            const bool reads = lane % 4 == 0 && block_row < coord.rows;
-            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
-            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int block_row = first_row + m * 16 + h * 8;
+        const bool reads = lane % 4 == 0 && block_row < coord.rows;
+        old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
+        old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
+    });
     if constexpr (kParts > 1)
         __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
 }
@@ -80,22 +77,19 @@ __device__ __forceinline__ void write_rows_from_registers(const Params &p, const
     float old[kRowTiles][2];
     if constexpr (kMerges)
         read_old(old, p, coord, first_row, lane);
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const RowEnd end(p, coord, row, m, h);
+        const int block_row = first_row + m * 16 + h * 8;
+        if (block_row >= coord.rows)
+            return;
+        const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
+        char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
+        const char *const from =
+            old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const RowEnd end(p, coord, row, m, h);
-            const int block_row = first_row + m * 16 + h * 8;
-            if (block_row >= coord.rows)
-                continue;
-            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
-            const char *const from =
-                old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
-#pragma unroll
-            for (int first = 0; first < kOutTiles; first += kReadAtOnce)
-                write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
-            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
-                p.lse[coord.index(p, block_row)] = merge.lse;
-        }
+        for (int first = 0; first < kOutTiles; first += kReadAtOnce)
+            write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
+        if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
+            p.lse[coord.index(p, block_row)] = merge.lse;
+    });
 }

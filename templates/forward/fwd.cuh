@@ -41,11 +41,9 @@
 __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &own)
 {
     __syncthreads();  // Q is complete before it is read
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int step = 0; step < kDepth; step++)
-            ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    each_of<kRowTiles, kDepth>([&](int m, int step) {
+        ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    });
     if constexpr (kJoint || kTeams > 1)
         __syncthreads();  // Q is read before V is loaded into its area
 }

@@ -83,20 +83,16 @@ __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, co
     const float *mean = mean_key(p, coord.batch, kv_head) + lane % 4 * 2;
     Queries q;
     q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch)) + lane % 4;
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        uint32 most;
+        measure_row(q_frag[m], h, mean, most, q.mean[m][h]);
+        const Rounding rounding = rounding_to(most);
+        q.scale[m][h] = rounding.scale;
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32 most;
-            measure_row(q_frag[m], h, mean, most, q.mean[m][h]);
-            const Rounding rounding = rounding_to(most);
-            q.scale[m][h] = rounding.scale;
-#pragma unroll
-            for (int step = 0; step < 2 * kByteSteps; step++)  // columns after the padded ones are 0
-                q.bytes[m][step / 2][step % 2 * 2 + h] =
-                    step < kDepth ? round_four(rounding, q_frag[m][step % kDepth][h], q_frag[m][step % kDepth][h + 2])
-                                  : 0;
-        }
+        for (int step = 0; step < 2 * kByteSteps; step++)  // columns after the padded ones are 0
+            q.bytes[m][step / 2][step % 2 * 2 + h] =
+                step < kDepth ? round_four(rounding, q_frag[m][step % kDepth][h], q_frag[m][step % kDepth][h + 2]) : 0;
+    });
     return q;
 }
 
@@ -134,15 +130,12 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], 
         for (int n = 0; n < kColTiles; n += 2) {
             uint32 b[4];  // columns n * 8 ... + 15: b[0], b[1] of the first n8 tile, b[2], b[3] of the next
             ldmatrix_x4(b, k_smem + KeyTile::pair_offset(lane_cols, step) + n * 8 * KeyTile::kPitch);
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    float(&c)[4] = s[m][n + i];
-                    if (step == 0)
-                        c[0] = c[1] = c[2] = c[3] = kStart;
-                    mma_s8_k32(c, q.bytes[m][step], b[2 * i], b[2 * i + 1]);
-                }
+            each_of<kRowTiles, 2>([&](int m, int i) {
+                float(&c)[4] = s[m][n + i];
+                if (step == 0)
+                    c[0] = c[1] = c[2] = c[3] = kStart;
+                mma_s8_k32(c, q.bytes[m][step], b[2 * i], b[2 * i + 1]);
+            });
         }
         after_step(step);
     }
@@ -152,16 +145,13 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], 
 __device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
                                              uint32, int)
 {
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const float factor = q.scale[m][h] * key.scale;
+        const float added = fmaf(-kStart, factor, q.mean[m][h]);
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
+        for (int n = 0; n < kColTiles; n++)
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float factor = q.scale[m][h] * key.scale;
-            const float added = fmaf(-kStart, factor, q.mean[m][h]);
-#pragma unroll
-            for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++)
-                    s[m][n][e] = fmaf(s[m][n][e], factor, added);
-        }
+            for (int e = 2 * h; e < 2 * h + 2; e++)
+                s[m][n][e] = fmaf(s[m][n][e], factor, added);
+    });
 }

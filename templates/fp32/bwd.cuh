@@ -40,14 +40,9 @@ __device__ __forceinline__ void store_scores(const Scores &s, uint32 smem, const
 {
     const uint32 to = smem + kScoreArea + (own.query + own.lane % 4 * 2) * ScoreTile::kPitch +
                       (own.key + key_place(own.lane / 4)) * 4;
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                store_shared_4(to + (n * 8 + e % 2) * ScoreTile::kPitch + (m * 16 + e / 2 * 8) * 4,
-                               __float_as_uint(s[m][n][e]));
+    each_element(s, [&](float x, int m, int n, int e) {
+        store_shared_4(to + (n * 8 + e % 2) * ScoreTile::kPitch + (m * 16 + e / 2 * 8) * 4, __float_as_uint(x));
+    });
 }
 
 // Computes P^T of this warp.

@@ -73,17 +73,14 @@ __device__ __forceinline__ void compute_dq(DqSum &sum, uint32 ds_smem, uint32 k_
 // Adds a group of columns of dQ to memory. head: first element of the head; row: the warp's first row.
 __device__ __forceinline__ void put_dq(const Params &p, float *head, int row, const DqSum &sum, int group, int lane)
 {
+    each_of<kDqRows / 16, 4>([&](int m, int e) {
+        const int own = row + m * 16 + e / 2 * 8 + lane / 4;
+        float *const to = head + own * p.dq_stride.seq + lane % 4 * 2 + e % 2;
 #pragma unroll
-    for (int m = 0; m < kDqRows / 16; m++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int own = row + m * 16 + e / 2 * 8 + lane / 4;
-            float *const to = head + own * p.dq_stride.seq + lane % 4 * 2 + e % 2;
-#pragma unroll
-            for (int n = 0; n < kTiles; n++)
-                if (own < p.seq_q && group * kTiles + n < kHeadDim / 8)
-                    add_global_4(to + (group * kTiles + n) * 8, sum[m][n][e] * p.scale);
-        }
+        for (int n = 0; n < kTiles; n++)
+            if (own < p.seq_q && group * kTiles + n < kHeadDim / 8)
+                add_global_4(to + (group * kTiles + n) * 8, sum[m][n][e] * p.scale);
+    });
 }
 
 // Writes rows of dK or dV, times scale. head: first element of the head; key: the warp's first one.

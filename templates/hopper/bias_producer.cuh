@@ -111,9 +111,9 @@ struct BiasNumbers {
 __device__ __forceinline__ unsigned number_beside(const Barriers &barriers, int group, const Work &work)
 {
     // Wait until Q of this work tile is there: before that, a wait for the next parity would return at once.
-    barrier_wait(barriers.q_full(group), work.parity());
+    barrier_wait(barriers.q(group).full, work.parity());
     __syncwarp();  // all lanes have passed the wait
-    barrier_arrive_by(threadIdx.x % 32, barriers.q_empty(group));
+    barrier_arrive_by(threadIdx.x % 32, barriers.q(group).empty);
     return barriers.next_number(group, work.parity());
 }
 

@@ -34,11 +34,11 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
                                                const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
                                                uint32 q_smem, uint32 do_smem)
 {
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    barrier_wait(barriers.q(stage.index).full, stage.parity);
     if constexpr (kVarlen)
         clear_after_end(p, barriers, stage, at, q_smem, do_smem);
     start_scores(s, k_rows, q_smem);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    barrier_wait(barriers.d_o(stage.index).full, stage.parity);
     start_scores(dp, v_rows, do_smem);
 }
 
@@ -74,10 +74,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Scores s, dp;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_keys(p, coord, barriers);
 #pragma unroll 1
     for (; steps > 0; steps--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
@@ -92,9 +89,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         uint32 seen = 0;
         if (kDqInOrder && p.dq != nullptr && lane == 0)
             seen = load_counter(turn_counter(p, coord, batch_head, at.tile));
-        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
-            if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr, lane);
+        begin_dropout(dropout, p, coord, first_head + at.head, at, lane);
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
@@ -105,7 +100,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         pin(dv);
         pin(dq);
         if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
+            barrier_arrive(barriers.d_o(stage.index).empty);
         if (p.dq != nullptr)
             add_dq_of(p, coord, at, batch_head, dq, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
@@ -113,7 +108,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         if constexpr (kDqInOrder)
             __syncwarp();  // all lanes have added to dQ
         if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
+            barrier_arrive(barriers.q(stage.index).empty);
         at.advance(tiles, tiles.end(p));
         stage.advance();
         score_stage ^= 1;

@@ -71,7 +71,7 @@ struct DqPart {
             return;
         }
         if constexpr (kAddsApart) {
-            barrier_wait(barriers.dq_empty(), parity ^ 1);
+            barrier_wait(barriers.exchange().empty, parity ^ 1);
         } else {
             if (lane == 0)
                 wait_stores_read();  // the part before is read
@@ -90,7 +90,7 @@ struct DqPart {
         fence_products();
         __syncwarp();  // the part is there
         if constexpr (kAddsApart) {
-            barrier_arrive_by(lane, barriers.dq_full());
+            barrier_arrive_by(lane, barriers.exchange().full);
         } else if (lane == 0) {
             add_bytes(sum, place, kDqPartBytes);
             commit_stores();
@@ -128,15 +128,15 @@ __device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv
     const Stage before = stage.before();
     DqTile dq;
     if (!first)
-        barrier_wait(barriers.ds_full(before.index), before.parity);
+        barrier_wait(barriers.ds(before.index).full, before.parity);
     start_dq_part(dq, smem, smem + (first ? kKArea : kScoreArea + before.index * kScoreBytes), group);
     start_sums<0, kQuerySteps / 2>(dk, ds_frag, q_smem);
     wgmma_wait<1>();  // dV and dQ are there
     pin(dv);
     pin(dq);
-    barrier_arrive_by(lane, barriers.do_empty(stage.index));
+    barrier_arrive_by(lane, barriers.d_o(stage.index).empty);
     if (!first) {
-        hand_over(barriers.ds_empty(before.index), lane);
+        hand_over(barriers.ds(before.index).empty, lane);
         part.find(p, coord, previous, group, warp);
         part.put(p, barriers, before.index, dq, lane);
     }
@@ -164,10 +164,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Dropout dropout(p, coord.first_key + warp * 16, lane);
     bool first = true;
 
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_keys(p, coord, barriers);
     if constexpr (kSAhead) {
         await_tile(p, barriers, stage, at);
         start_scores(s, k_rows, smem + kQArea);
@@ -178,9 +175,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
         start_tile(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, row_smem);
-        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
-            if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr, lane);
+        begin_dropout(dropout, p, coord, first_head + at.head, at, lane);
         if constexpr (!kSAhead)
             wgmma_wait<1>();  // S^T is there
         pin(s);
@@ -203,12 +198,12 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             part.add(p, barriers, lane);
         wgmma_wait<0>();  // dK is there, and S^T of the next tile
         pin(dk);
-        barrier_arrive_by(lane, barriers.q_empty(stage.index));
+        barrier_arrive_by(lane, barriers.q(stage.index).empty);
         first = false;
         stage = next;
     }
     DqTile dq;
-    barrier_wait(barriers.ds_full(stage.index), stage.parity);
+    barrier_wait(barriers.ds(stage.index).full, stage.parity);
     start_dq_part(dq, smem, smem + kScoreArea + stage.index * kScoreBytes, group);
     wgmma_wait<0>();
     pin(dq);

@@ -35,10 +35,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Dropout dropout(p, coord.first_key + warp * 16, lane);
     bool first = true;
 
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_keys(p, coord, barriers);
     const KeyOperand<kHoldsKeys> k(k_rows, warp, lane), v(v_rows, warp, lane);
     await_tile(p, barriers, stage, at);
     load_row_values(rows, lane_rows);
@@ -53,12 +50,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
 
         pin(s);
         v.start_scores(dp, do_smem);
-        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
-            if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr, lane);
+        begin_dropout(dropout, p, coord, first_head + at.head, at, lane);
         make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         if (!first)
-            barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
+            barrier_arrive_by(lane, barriers.q(stage.before().index).empty);
         first = false;
         at.advance(tiles, tiles.end(p));
         if (steps > 1) {  // else S is computed again, and not used
@@ -73,7 +68,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
         start_sums(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // S^T of the next tile is there, and dV
-        barrier_arrive_by(lane, barriers.do_empty(stage.index));
+        barrier_arrive_by(lane, barriers.d_o(stage.index).empty);
         stage.advance();
     }
     wgmma_wait<0>();
@@ -111,7 +106,7 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
             before = blocks_before(p, coord, at.tile);
             seen = lane == 0 ? load_counter(counter) : 0;
         }
-        barrier_wait(barriers.ds_full(stage.index), stage.parity);
+        barrier_wait(barriers.ds(stage.index).full, stage.parity);
 #pragma unroll
         for (int part = 0; part < kColWarps; part++) {
             DqTile dq;
@@ -119,7 +114,7 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
             wgmma_wait<0>();
             pin(dq);
             if (!kDqInOrder && part == kColWarps - 1)
-                hand_over(barriers.ds_empty(stage.index), lane);
+                hand_over(barriers.ds(stage.index).empty, lane);
             if (kDqInOrder && part == 0)
                 await_turn(counter, seen, before, lane);
             add_dq_part(p, coord, at, batch_head, dq, part, warp, lane);

@@ -101,7 +101,7 @@ struct Loads {
 #pragma unroll 1
         for (; steps > 0; steps--) {
             barrier_wait(barriers.dq_added(stage.index), stage.parity);
-            barrier_arrive(barriers.ds_empty(stage.index));
+            barrier_arrive(barriers.ds(stage.index).empty);
             count_up(counters + at.head * p.q_tiles + at.tile);
             stage.advance();
             at.advance(tiles, end);
@@ -122,11 +122,11 @@ struct Loads {
             const uint32 before = blocks_before(p, coord, at.tile);
             while (load_counter(counters + tile) < before) {
             }
-            barrier_wait(barriers.dq_full(), parity);
+            barrier_wait(barriers.exchange().full, parity);
             add_bytes(sums + int64(tile) * kDqTile, barriers.smem + kDqArea, kWarps * kDqPartBytes);
             commit_stores();
             wait_stores_read();
-            barrier_arrive(barriers.dq_empty());
+            barrier_arrive(barriers.exchange().empty);
             wait_stores_done();
             count_up(counters + tile);
             at.advance(tiles, end);
@@ -156,26 +156,26 @@ struct Loads {
 #pragma unroll 1
         for (; steps > 0; steps--) {
             const int i = stage.index;
-            barrier_wait(barriers.q_empty(i), stage.parity ^ 1);
+            barrier_wait(barriers.q(i).empty, stage.parity ^ 1);
             // p.rows: LSE of all rows, then delta of all rows.
             load_queries(kQArea + i * kQTileBytes, maps.q, p.q_stride, kLseArea + i * kRowBytes, p.rows,
-                         barriers.q_full(i), at);
+                         barriers.q(i).full, at);
             if (first)
                 load_keys(kVArea, maps.v, p.v_stride, barriers.v_full());
             first = false;
-            barrier_wait(barriers.do_empty(i), stage.parity ^ 1);
+            barrier_wait(barriers.d_o(i).empty, stage.parity ^ 1);
             load_queries(kDoArea + i * kQTileBytes, maps.d_o, p.do_stride, kDeltaArea + i * kRowBytes,
-                         p.rows + all_rows, barriers.do_full(i), at);
+                         p.rows + all_rows, barriers.d_o(i).full, at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
-            if (kCounts && left - steps >= kStages) {  // the tile that was in this stage: see q_empty above
+            if (kCounts && left - steps >= kStages) {  // the tile that was in this stage: see q(i).empty above
                 count_tile(tiles, counted, counted_stage);
                 left--;
             }
         }
         if constexpr (kCounts)
             for (; left > 0; left--) {
-                barrier_wait(barriers.q_empty(counted_stage.index), counted_stage.parity);
+                barrier_wait(barriers.q(counted_stage.index).empty, counted_stage.parity);
                 count_tile(tiles, counted, counted_stage);
             }
     }

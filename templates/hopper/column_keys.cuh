@@ -78,9 +78,5 @@ __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropout &dropout,
 // Applies dropout to P with factors that were made early.
 __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], const uint32 (&keep)[kBc / 16][4])
 {
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            p[step][i] = keep_elements(p[step][i], keep[step][i]);
+    each_of<kBc / 16, 4>([&](int step, int i) { p[step][i] = keep_elements(p[step][i], keep[step][i]); });
 }

@@ -35,7 +35,7 @@ __device__ __forceinline__ void await_q(const Params &p, const BlockCoord &coord
     if constexpr (kPackedHeads)
         copy_rows(p, coord, barriers.smem + kQArea + index * kGroupBytes, index);
     else
-        barrier_wait(barriers.q_full(index), work.parity());
+        barrier_wait(barriers.q(index).full, work.parity());
 }
 
 // Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.

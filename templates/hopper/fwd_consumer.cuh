@@ -77,7 +77,7 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.begin(s, unit, kMasked);
-        barrier_wait(barriers.k_full(group.k.index), group.k.parity);
+        barrier_wait(barriers.k(group.k.index).full, group.k.parity);
         group.ping_pong.take();
         start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, extra_k_columns(smem));
         if constexpr (kKeepsEarly)
@@ -87,7 +87,7 @@ struct Rows {
     // Waits for V, then starts O += P V of the tile before.
     __device__ __forceinline__ void start_o()
     {
-        barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+        barrier_wait(barriers.v(group.v.index).full, group.v.parity);
         if constexpr (kDropsBeside)
             drop(probabilities, dropped, ColumnKeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
@@ -101,7 +101,7 @@ struct Rows {
             drop(probabilities, keeps);
         } else if constexpr (kDropout && !kDropsBeside) {
             // V of this tile: that of the tile before has been given back
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
             drop(probabilities, dropped, ColumnKeyTile(smem, group.v));
         }
     }
@@ -110,13 +110,13 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.release();
-        barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
+        barrier_arrive_by(group.lane, barriers.k(group.k.index).empty);
         group.k.advance();
     }
 
     __device__ __forceinline__ void release_v()
     {
-        barrier_arrive_by(group.lane, barriers.v_empty(group.v.index));
+        barrier_arrive_by(group.lane, barriers.v(group.v.index).empty);
         group.v.advance();
     }
 
@@ -200,7 +200,7 @@ struct Rows {
     {
         const int valid_rows = coord.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
             clear_rows(v_smem(), valid_rows);
             fence_products();
             named_barrier(1 + 2 * kGroups, kGroups * 128);  // zeros are there before any warpgroup's product reads
@@ -233,11 +233,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     const int first_row = coord.first_row + group.warp_row;
     Dropout dropped(p, coord, first_row, group.lane);
     if constexpr (kKeepsEarly)
-#pragma unroll
-        for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                keeps[step][i] = 0;
+        each_of<kBc / 16, 4>([&](int step, int i) { keeps[step][i] = 0; });
     const Terms terms(p, coord, first_row, group.lane);
     if constexpr (kAlibiMma)
         slope_columns(terms, group.lane, slopes);

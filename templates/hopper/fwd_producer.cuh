@@ -54,21 +54,21 @@ struct Loads {
 
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
                   barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
                   barriers.smem + kVArea);
     }
 
     __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
     {
-        const uint32 full = barriers.q_full(group);
+        const uint32 full = barriers.q(group).full;
         if constexpr (kStays)
-            barrier_wait(barriers.q_empty(group), q_parity);
+            barrier_wait(barriers.q(group).empty, q_parity);
         if constexpr (kCounted)
             store_shared_4(barriers.number(group), number);
         barrier_expect(full, kGroupBytes);
@@ -112,9 +112,9 @@ struct Loads {
     {
 #pragma unroll
         for (int group = 0; group < kGroups; group++) {
-            barrier_wait(barriers.q_empty(group), q_parity);
+            barrier_wait(barriers.q(group).empty, q_parity);
             store_shared_4(barriers.number(group), number);
-            barrier_arrive(barriers.q_full(group));
+            barrier_arrive(barriers.q(group).full);
         }
     }
 };

@@ -32,13 +32,3 @@ __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const 
         Wgmma<kHeadDim>::add<1>(o, p[step], b + step * 16 * kPageRowBytes / 16);
     wgmma_commit();
 }
-
-// Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
-__device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kBc / 16][4])
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
-}

@@ -61,7 +61,7 @@ struct Rows {
         wgmma_wait<0>();
         pin(s);
         softmax<kMasked>().apply(o);
-        pack_own(s, own);
+        pack_scores(s, own);
         exchange(smem, part, own, other, row, o, p.scale_log2);
         pin(o);
         start_output(o, own, other, part, v_smem());

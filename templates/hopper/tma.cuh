@@ -12,6 +12,11 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
+// Addresses of the two mbarriers of a stage: of loads that are there, and of warps that have read them.
+struct StageBarriers {
+    uint32 full, empty;
+};
+
 __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

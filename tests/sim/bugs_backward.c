@@ -51,7 +51,7 @@ static const bug bugs[] = {
     {"a gradient of a bias before the cap", "rtx3060", ADDED, "add_dbias(dp, p,",
      "multiply_derivatives(dp, capped), add_dbias(dp, p,", 1, BACKWARD ",softcap=1,bias=fp16_gradient", "x the bound",
      NULL},
-    {"a gradient of a bias of dropped elements", "t4", APART_STAGED, "ds[m][n][e] * f.keep_scale :", "ds[m][n][e] :", 1,
+    {"a gradient of a bias of dropped elements", "t4", APART_STAGED, "own * f.keep_scale :", "own :", 1,
      BACKWARD ",bias=bf16_gradient,dropout=1", "x the bound", NULL},
     {"none, packed, backward", "rtx3060", ADDED, "", "", 1, PACKED ",sinks=1", NULL, NULL},
     {"none, packed, turns in reverse order", "rtx3060", TURNS, "", "", 1, PACKED ",deterministic=1", NULL, NULL},

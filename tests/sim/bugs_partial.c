@@ -21,7 +21,7 @@
     }
 #define MERGE                                                                                                          \
     {                                                                                                                  \
-        "merge_", "rows=2 ahead=4", NULL                                                                               \
+        "merge_", "ahead=2", NULL                                                                                      \
     }
 #define SEVERAL "op=merge,B=2,Hq=3,Sq=50,Sk=7"
 #define WRITES  "partial=1,"
@@ -129,11 +129,10 @@ static const bug bugs[] = {
      NULL},
     {"merging, every step reads the first ones", "h200", MERGE, " + first * p.part_step", "", 1, SEVERAL, "x the bound",
      NULL},
-    {"merging, rows after the last one", "rtx3060", MERGE, "coords[r].row < all;", "true;", 1, SEVERAL, "", NULL},
+    {"merging, rows after the last one", "rtx3060", MERGE, "at.row < all;", "true;", 1, SEVERAL, "", NULL},
     {"merging, partial results after the last one", "rtx3060", MERGE, " || first + i >= p.count", "", 1, SEVERAL, "",
      NULL},
-    {"merging, LSE of the largest", "rtx3060", MERGE, "rows[r].max + logf(rows[r].sum)", "rows[r].max", 1, SEVERAL,
-     "LSE", NULL},
+    {"merging, LSE of the largest", "rtx3060", MERGE, "row.max + logf(row.sum)", "row.max", 1, SEVERAL, "LSE", NULL},
     {"merging, all batches are the first one", "rtx3060", MERGE, "batch = int(batch_head / uint32(p.heads));",
      "batch = 0;", 1, SEVERAL, "", NULL},
     {"merging, O of elements", "a100", MERGE, "float4 *>(o + at * 4)", "float4 *>(o + at * 2)", 1, SEVERAL ",partial=1",

@@ -33,8 +33,9 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Sets m16n8 tiles of accumulators to 0.
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
@@ -42,7 +43,23 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
         for (int n = 0; n < kN; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
 }
 
 // True if both are the same type.
@@ -627,13 +644,7 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
@@ -747,6 +758,21 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
 // Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
@@ -805,35 +831,20 @@ __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float sc
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
         const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
+        each_of<kKeyTiles, 4>(
+            [&](int m, int e) { s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x)); });
     }
 }
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                to[m][n][e] = from[m][n][e];
+    each_element(to, [&](float &x, int m, int n, int e) { x = from[m][n][e]; });
 }
 
 // Multiplies P^T by the derivative of the scores. capped: S^T as modified.
 __device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[m][n][e] *= modifier_derivative(capped[m][n][e]);
+    each_element(p, [&](float &x, int m, int n, int e) { x *= modifier_derivative(capped[m][n][e]); });
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
@@ -843,11 +854,8 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
         const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+        each_of<kKeyTiles, 4>(
+            [&](int m, int e) { dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x)); });
     }
 }
 
@@ -890,22 +898,15 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
+    each_of<kKeyTiles, 2>([&](int m, int h) {
+        const int key = first_key + m * 16 + h * 8;
+        const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+        first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (n * 8 + e % 2 < first[m][e / 2])
+            x = 0.0f;
+    });
 }
 
 // Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
@@ -950,6 +951,14 @@ template <> struct Mma<fp16> {
 };
 
 template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
     static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
     {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -1038,8 +1047,8 @@ constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  
 
 constexpr bool kDqDirect = false;  // sums are in the workspace
 
-template <int kBlockThreads, int kBlockRows, int kLanes>
-__device__ __forceinline__ void clear_dq(const Params &, int64, int, int, int64, int64, int64)
+template <int kBlockThreads, int kBlockRows, int kLanes, class... Any>
+__device__ __forceinline__ void clear_dq(const Any &...)
 {
 }
 
@@ -1063,14 +1072,11 @@ __device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, i
 // Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
 __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
 {
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8;
-            if (row < rows)
-                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
-        }
+    each_of<2 * kDqPairs, 4>([&](int n, int e) {
+        const int row = lane / 4 + e / 2 * 8;
+        if (row < rows)
+            add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+    });
 }
 
 // Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
@@ -1215,9 +1221,7 @@ struct WholeRange {
 
 using QueryRange = WholeRange;
 
-template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
-{
-}
+template <class... Any> __device__ __forceinline__ void put_part(const Any &...) {}
 
 template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}
 
@@ -1239,11 +1243,8 @@ using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and d
 
 __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
 {
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
+    each_of<kQuerySteps, kKeyTiles>(
+        [&](int step, int m) { pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]); });
 }
 
 struct NoDropout {
@@ -1503,6 +1504,11 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
+// Addresses of the two mbarriers of a stage: of loads that are there, and of warps that have read them.
+struct StageBarriers {
+    uint32 full, empty;
+};
+
 __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -1648,62 +1654,35 @@ struct Barriers {
         return smem + kBarrierArea + 8;
     }
 
-    __device__ __forceinline__ uint32 q_full(int stage) const
+    __device__ __forceinline__ StageBarriers q(int stage) const
     {
-        return smem + kBarrierArea + 16 + stage * 32;
+        const uint32 full = smem + kBarrierArea + 16 + stage * 32;
+        return {full, full + 8};
     }
 
-    __device__ __forceinline__ uint32 q_empty(int stage) const
+    __device__ __forceinline__ StageBarriers d_o(int stage) const
     {
-        return q_full(stage) + 8;
+        const uint32 before = q(stage).full;
+        return {before + 16, before + 24};
     }
 
-    __device__ __forceinline__ uint32 do_full(int stage) const
+    // kByProduct: of P^T; kAddsApart: of dQ in shared memory.
+    __device__ __forceinline__ StageBarriers exchange() const
     {
-        return q_full(stage) + 16;
+        return {smem + kExchangeArea, smem + kExchangeArea + 8};
     }
 
-    __device__ __forceinline__ uint32 do_empty(int stage) const
+    // kDsBarriers: of the stages of dS^T.
+    __device__ __forceinline__ StageBarriers ds(int stage) const
     {
-        return q_full(stage) + 24;
-    }
-
-    // kByProduct: mbarriers of P^T. kDsBarriers: those of the stages of dS^T.
-    __device__ __forceinline__ uint32 p_full() const
-    {
-        return smem + kExchangeArea;
-    }
-
-    __device__ __forceinline__ uint32 p_empty() const
-    {
-        return smem + kExchangeArea + 8;
-    }
-
-    __device__ __forceinline__ uint32 ds_full(int stage) const
-    {
-        return smem + kExchangeArea + 16 + stage * 16;
-    }
-
-    __device__ __forceinline__ uint32 ds_empty(int stage) const
-    {
-        return ds_full(stage) + 8;
-    }
-
-    // kAddsApart: mbarriers of dQ in shared memory.
-    __device__ __forceinline__ uint32 dq_full() const
-    {
-        return smem + kExchangeArea;
-    }
-
-    __device__ __forceinline__ uint32 dq_empty() const
-    {
-        return smem + kExchangeArea + 8;
+        const uint32 full = smem + kExchangeArea + 16 + stage * 16;
+        return {full, full + 8};
     }
 
     // kCountsApart: all warps have added dQ of the tile in this stage to its sums.
     __device__ __forceinline__ uint32 dq_added(int stage) const
     {
-        return ds_full(kScoreStages) + stage * 8;
+        return ds(kScoreStages).full + stage * 8;
     }
 
     __device__ __forceinline__ void init() const
@@ -1711,21 +1690,21 @@ struct Barriers {
         barrier_init(k_full(), 1);
         barrier_init(v_full(), 1);
         if constexpr (kByProduct) {
-            barrier_init(p_full(), 4);
-            barrier_init(p_empty(), 4);
+            barrier_init(exchange().full, 4);
+            barrier_init(exchange().empty, 4);
         }
         if constexpr (kAddsApart) {
-            barrier_init(dq_full(), kWarps);
-            barrier_init(dq_empty(), 1);
+            barrier_init(exchange().full, kWarps);
+            barrier_init(exchange().empty, 1);
         }
         for (int stage = 0; stage < kStages; stage++) {
-            barrier_init(q_full(stage), 1);
-            barrier_init(do_full(stage), 1);
-            barrier_init(q_empty(stage), kReaders);
-            barrier_init(do_empty(stage), kReaders);
+            barrier_init(q(stage).full, 1);
+            barrier_init(d_o(stage).full, 1);
+            barrier_init(q(stage).empty, kReaders);
+            barrier_init(d_o(stage).empty, kReaders);
             if constexpr (kDsBarriers) {
-                barrier_init(ds_full(stage), kScoreWriters);
-                barrier_init(ds_empty(stage), kScoreReaders);
+                barrier_init(ds(stage).full, kScoreWriters);
+                barrier_init(ds(stage).empty, kScoreReaders);
             }
             if constexpr (kCountsApart)
                 barrier_init(dq_added(stage), 4);
@@ -1969,20 +1948,15 @@ __device__ __forceinline__ void load_row_values(RowValues &x, uint32 smem)
 // scores_to_p and dp_to_ds (backward/scores.cuh) with LSE and delta in registers.
 __device__ __forceinline__ void scores_to_p(Scores &s, const RowValues &lse, float scale_log2)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[0][n][e] = exp2_approx(fmaf(s[0][n][e], scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+    each_element(s, [&](float &x, int, int n, int e) {
+        x = exp2_approx(fmaf(x, scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+    });
 }
 
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowValues &delta)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            dp[0][n][e] = p[0][n][e] * (dp[0][n][e] - (e % 2 ? delta.of[n].y : delta.of[n].x));
+    each_element(
+        dp, [&](float &x, int m, int n, int e) { x = p[m][n][e] * (x - (e % 2 ? delta.of[n].y : delta.of[n].x)); });
 }
 
 // Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its
@@ -2051,7 +2025,7 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
     const uint32 smem = barriers.smem;
     const int rows = p.seq_q - at.tile * kBr;
     if (rows < kBr) {
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        barrier_wait(barriers.d_o(stage.index).full, stage.parity);
         hide_rows(smem + kLseArea + stage.index * kRowBytes, smem + kDeltaArea + stage.index * kRowBytes, rows);
         clear_rows<kBr>(q_smem, do_smem, rows);
     }
@@ -2086,13 +2060,31 @@ struct OwnKeys {
     }
 };
 
+// Waits for K and V.
+__device__ __forceinline__ void await_keys(const Params &p, const BlockCoord &coord, const Barriers &barriers)
+{
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(barriers.smem + kKArea, barriers.smem + kVArea, p.seq_k - coord.first_key);
+}
+
+// Begins dropout of a tile, beside its products. ptxas moves code that is not in a branch after the wait for these.
+__device__ __forceinline__ void begin_dropout(Dropout &dropout, const Params &p, const BlockCoord &coord, int head,
+                                              const Cursor &at, int lane)
+{
+    if constexpr (kDropout)
+        if (p.features.drop_bound != 0)  // always true
+            dropout.begin(p, coord.sequence(), head, at.tile * kBr, lane);
+}
+
 // Waits for a tile of Q and dO.
 __device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
                                            const Cursor &at)
 {
     const uint32 smem = barriers.smem;
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    barrier_wait(barriers.q(stage.index).full, stage.parity);
+    barrier_wait(barriers.d_o(stage.index).full, stage.parity);
     if constexpr (kVarlen)
         clear_after_end(p, barriers, stage, at, smem + kQArea + stage.index * kQTileBytes,
                         smem + kDoArea + stage.index * kQTileBytes);
@@ -2125,24 +2117,18 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
 __device__ __forceinline__ void put_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int place,
                                        int lane)
 {
-    barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+    barrier_wait(barriers.ds(stage.index).empty, stage.parity ^ 1);
     store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
     fence_products();
-    hand_over(barriers.ds_full(stage.index), lane);
+    hand_over(barriers.ds(stage.index).full, lane);
 }
 
 // The empty policy: these kernels do not divide the products (bwd_by_product.cuh).
-__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
-                                                   const Cursor &, int, const Barriers &, int, int)
-{
-}
+template <class... Any> __device__ __forceinline__ void compute_by_product(const Any &...) {}
 
 // The empty policy: no warpgroup computes dQ alone (bwd_dq_group.cuh). Where warpgroups divide the products, compute_dq
 // in bwd_by_product.cuh does it.
-__device__ __forceinline__ void compute_dq_alone(const Params &, const BlockCoord &, const TileRange &, const Cursor &,
-                                                 int, const Barriers &)
-{
-}
+template <class... Any> __device__ __forceinline__ void compute_dq_alone(const Any &...) {}
 
 // ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
 //
@@ -2176,11 +2162,11 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
                                                const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
                                                uint32 q_smem, uint32 do_smem)
 {
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    barrier_wait(barriers.q(stage.index).full, stage.parity);
     if constexpr (kVarlen)
         clear_after_end(p, barriers, stage, at, q_smem, do_smem);
     start_scores(s, k_rows, q_smem);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    barrier_wait(barriers.d_o(stage.index).full, stage.parity);
     start_scores(dp, v_rows, do_smem);
 }
 
@@ -2216,10 +2202,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Scores s, dp;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_keys(p, coord, barriers);
 #pragma unroll 1
     for (; steps > 0; steps--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
@@ -2234,9 +2217,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         uint32 seen = 0;
         if (kDqInOrder && p.dq != nullptr && lane == 0)
             seen = load_counter(turn_counter(p, coord, batch_head, at.tile));
-        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
-            if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr, lane);
+        begin_dropout(dropout, p, coord, first_head + at.head, at, lane);
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
@@ -2247,7 +2228,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         pin(dv);
         pin(dq);
         if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
+            barrier_arrive(barriers.d_o(stage.index).empty);
         if (p.dq != nullptr)
             add_dq_of(p, coord, at, batch_head, dq, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
@@ -2255,7 +2236,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         if constexpr (kDqInOrder)
             __syncwarp();  // all lanes have added to dQ
         if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
+            barrier_arrive(barriers.q(stage.index).empty);
         at.advance(tiles, tiles.end(p));
         stage.advance();
         score_stage ^= 1;
@@ -2388,7 +2369,7 @@ struct Loads {
 #pragma unroll 1
         for (; steps > 0; steps--) {
             barrier_wait(barriers.dq_added(stage.index), stage.parity);
-            barrier_arrive(barriers.ds_empty(stage.index));
+            barrier_arrive(barriers.ds(stage.index).empty);
             count_up(counters + at.head * p.q_tiles + at.tile);
             stage.advance();
             at.advance(tiles, end);
@@ -2409,11 +2390,11 @@ struct Loads {
             const uint32 before = blocks_before(p, coord, at.tile);
             while (load_counter(counters + tile) < before) {
             }
-            barrier_wait(barriers.dq_full(), parity);
+            barrier_wait(barriers.exchange().full, parity);
             add_bytes(sums + int64(tile) * kDqTile, barriers.smem + kDqArea, kWarps * kDqPartBytes);
             commit_stores();
             wait_stores_read();
-            barrier_arrive(barriers.dq_empty());
+            barrier_arrive(barriers.exchange().empty);
             wait_stores_done();
             count_up(counters + tile);
             at.advance(tiles, end);
@@ -2443,26 +2424,26 @@ struct Loads {
 #pragma unroll 1
         for (; steps > 0; steps--) {
             const int i = stage.index;
-            barrier_wait(barriers.q_empty(i), stage.parity ^ 1);
+            barrier_wait(barriers.q(i).empty, stage.parity ^ 1);
             // p.rows: LSE of all rows, then delta of all rows.
             load_queries(kQArea + i * kQTileBytes, maps.q, p.q_stride, kLseArea + i * kRowBytes, p.rows,
-                         barriers.q_full(i), at);
+                         barriers.q(i).full, at);
             if (first)
                 load_keys(kVArea, maps.v, p.v_stride, barriers.v_full());
             first = false;
-            barrier_wait(barriers.do_empty(i), stage.parity ^ 1);
+            barrier_wait(barriers.d_o(i).empty, stage.parity ^ 1);
             load_queries(kDoArea + i * kQTileBytes, maps.d_o, p.do_stride, kDeltaArea + i * kRowBytes,
-                         p.rows + all_rows, barriers.do_full(i), at);
+                         p.rows + all_rows, barriers.d_o(i).full, at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
-            if (kCounts && left - steps >= kStages) {  // the tile that was in this stage: see q_empty above
+            if (kCounts && left - steps >= kStages) {  // the tile that was in this stage: see q(i).empty above
                 count_tile(tiles, counted, counted_stage);
                 left--;
             }
         }
         if constexpr (kCounts)
             for (; left > 0; left--) {
-                barrier_wait(barriers.q_empty(counted_stage.index), counted_stage.parity);
+                barrier_wait(barriers.q(counted_stage.index).empty, counted_stage.parity);
                 count_tile(tiles, counted, counted_stage);
             }
     }

@@ -33,8 +33,9 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Sets m16n8 tiles of accumulators to 0.
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
@@ -42,7 +43,23 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
         for (int n = 0; n < kN; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
 }
 
 // True if both are the same type.
@@ -477,7 +494,29 @@ FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
-// rows_of_group.cuh).
+// rows_of_group.cuh) and their places in tensors.
+template <class Rows> struct PlacedRows : Rows {
+    using Rows::Rows;
+
+    // Element offset of a row of Q or O.
+    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
+    {
+        if constexpr (kVarlen)
+            return this->query_head(p, row) * stride.head + (this->sequence.first_q + this->query(p, row)) * stride.seq;
+        else
+            return this->batch * stride.batch + this->query_head(p, row) * stride.head +
+                   this->query(p, row) * stride.seq;
+    }
+
+    // Index of a row in LSE.
+    __device__ __forceinline__ int64 index(const Params &p, int row) const
+    {
+        if constexpr (kVarlen)
+            return int64(this->query_head(p, row)) * p.features.total_q + this->sequence.first_q + this->query(p, row);
+        else
+            return (int64(this->batch) * p.heads_q + this->query_head(p, row)) * p.seq_q + this->query(p, row);
+    }
+};
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
 // key head and batch.
@@ -574,24 +613,6 @@ struct RowsOfHead : SequenceCoord {
         return row;
     }
 
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return head * stride.head + (sequence.first_q + row) * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + row * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(head) * p.features.total_q + sequence.first_q + row;
-        else
-            return (int64(batch) * p.heads_q + head) * p.seq_q + row;
-    }
-
     // Number of blocks that divide the keys of its rows.
     __device__ __forceinline__ int splits(const Params &) const
     {
@@ -599,7 +620,7 @@ struct RowsOfHead : SequenceCoord {
     }
 };
 
-using BlockCoord = RowsOfHead;
+using BlockCoord = PlacedRows<RowsOfHead>;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
@@ -654,21 +675,14 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
-        }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
-                    s[m][n][e] = minus_infinity();
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int r = first_row + m * 16 + h * 8 + lane / 4;
+        limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
+            x = minus_infinity();
+    });
 }
 
 // The empty policy: P without dropout.
@@ -697,23 +711,16 @@ constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips =
 struct Terms {
     __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
+    template <bool kMasked, bool kAdd, class... Any> __device__ __forceinline__ bool apply(const Any &...) const
     {
         return true;
     }
 
-    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
+    template <bool kMasked, class... Any> __device__ __forceinline__ void load(const Any &...) const {}
 
-    template <bool kMasked>
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
-                                        int) const
-    {
-    }
+    template <bool kMasked, class... Any> __device__ __forceinline__ void add(const Any &...) const {}
 
-    __device__ __forceinline__ void add_columns(float (&)[kRowTiles][kColTiles][4], float (&)[kRowTiles][2], int) const
-    {
-    }
+    template <class... Any> __device__ __forceinline__ void add_columns(const Any &...) const {}
 };
 
 // ---- a ring of stages in shared memory -------------------------------------------------------------------------
@@ -771,6 +778,11 @@ __device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[k
 // end of a sequence or a row are loaded as zeros.
 struct alignas(64) TensorMap {
     char opaque[128];
+};
+
+// Addresses of the two mbarriers of a stage: of loads that are there, and of warps that have read them.
+struct StageBarriers {
+    uint32 full, empty;
 };
 
 __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
@@ -987,6 +999,21 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
 // Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
@@ -1033,41 +1060,29 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 // Named barriers are used, too: from 1 on, one for each consumer warpgroup's turn (ping-pong), then one for its rows of
 // Q, and one that all share, for rows of V that are cleared.
 
-// Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
-// from the counter.
+// Warps that arrive at q(group).empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles
+// come from the counter.
 constexpr int kQReaders = kBiasStaged && kCounted ? 5 : 4;
 
 struct Barriers {
     uint32 smem;
 
-    __device__ __forceinline__ uint32 q_full(int group) const
+    __device__ __forceinline__ StageBarriers q(int group) const
     {
-        return smem + kBarrierArea + group * 16;
+        const uint32 full = smem + kBarrierArea + group * 16;
+        return {full, full + 8};
     }
 
-    __device__ __forceinline__ uint32 q_empty(int group) const
+    __device__ __forceinline__ StageBarriers k(int stage) const
     {
-        return q_full(group) + 8;
+        const uint32 full = smem + kBarrierArea + kGroups * 16 + stage * 32;
+        return {full, full + 8};
     }
 
-    __device__ __forceinline__ uint32 k_full(int stage) const
+    __device__ __forceinline__ StageBarriers v(int stage) const
     {
-        return smem + kBarrierArea + kGroups * 16 + stage * 32;
-    }
-
-    __device__ __forceinline__ uint32 k_empty(int stage) const
-    {
-        return k_full(stage) + 8;
-    }
-
-    __device__ __forceinline__ uint32 v_full(int stage) const
-    {
-        return k_full(stage) + 16;
-    }
-
-    __device__ __forceinline__ uint32 v_empty(int stage) const
-    {
-        return k_full(stage) + 24;
+        const uint32 before = k(stage).full;
+        return {before + 16, before + 24};
     }
 
     // The number of the work tile that the rows of Q belong to (kCounted).
@@ -1079,7 +1094,7 @@ struct Barriers {
     // Returns the number of the work tile after the one with this parity. Called by whole warps.
     __device__ __forceinline__ unsigned next_number(int group, uint32 parity) const
     {
-        barrier_wait(q_full(group), parity ^ 1);
+        barrier_wait(q(group).full, parity ^ 1);
         const unsigned next = __float_as_uint(load_shared_4(number(group)));
         __syncwarp();  // all lanes have read it before one of them releases it
         return next;
@@ -1088,14 +1103,14 @@ struct Barriers {
     __device__ __forceinline__ void init() const
     {
         for (int group = 0; group < kGroups; group++) {
-            barrier_init(q_full(group), 1);
-            barrier_init(q_empty(group), kQReaders);
+            barrier_init(q(group).full, 1);
+            barrier_init(q(group).empty, kQReaders);
         }
         for (int stage = 0; stage < kStages; stage++) {
-            barrier_init(k_full(stage), 1);
-            barrier_init(v_full(stage), 1);
-            barrier_init(k_empty(stage), kGroups * 4);
-            barrier_init(v_empty(stage), kGroups * 4);
+            barrier_init(k(stage).full, 1);
+            barrier_init(v(stage).full, 1);
+            barrier_init(k(stage).empty, kGroups * 4);
+            barrier_init(v(stage).empty, kGroups * 4);
         }
         barrier_init_fence();
     }
@@ -1253,13 +1268,10 @@ using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            row.max[m][h] = least;
-            row.sum[m][h] = 0.0f;
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        row.max[m][h] = least;
+        row.sum[m][h] = 0.0f;
+    });
 }
 
 // Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
@@ -1518,15 +1530,12 @@ struct RowEnd {
 __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
                                          int first_row, int lane)
 {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int block_row = first_row + m * 16 + h * 8;
-            const bool reads = lane % 4 == 0 && block_row < coord.rows;
-            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
-            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int block_row = first_row + m * 16 + h * 8;
+        const bool reads = lane % 4 == 0 && block_row < coord.rows;
+        old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
+        old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
+    });
     if constexpr (kParts > 1)
         __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
 }
@@ -1560,24 +1569,21 @@ __device__ __forceinline__ void write_rows_from_registers(const Params &p, const
     float old[kRowTiles][2];
     if constexpr (kMerges)
         read_old(old, p, coord, first_row, lane);
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const RowEnd end(p, coord, row, m, h);
+        const int block_row = first_row + m * 16 + h * 8;
+        if (block_row >= coord.rows)
+            return;
+        const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
+        char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
+        const char *const from =
+            old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const RowEnd end(p, coord, row, m, h);
-            const int block_row = first_row + m * 16 + h * 8;
-            if (block_row >= coord.rows)
-                continue;
-            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
-            const char *const from =
-                old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
-#pragma unroll
-            for (int first = 0; first < kOutTiles; first += kReadAtOnce)
-                write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
-            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
-                p.lse[coord.index(p, block_row)] = merge.lse;
-        }
+        for (int first = 0; first < kOutTiles; first += kReadAtOnce)
+            write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
+        if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
+            p.lse[coord.index(p, block_row)] = merge.lse;
+    });
 }
 
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
@@ -1611,6 +1617,14 @@ template <> struct Mma<fp16> {
 };
 
 template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
     static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
     {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -1816,13 +1830,7 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
@@ -2060,7 +2068,7 @@ struct Group {
 
     __device__ __forceinline__ void release_q(const Barriers &barriers) const
     {
-        barrier_arrive_by(lane, barriers.q_empty(index));
+        barrier_arrive_by(lane, barriers.q(index).empty);
     }
 };
 
@@ -2095,17 +2103,15 @@ __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const 
     wgmma_commit();
 }
 
-// Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
-__device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kBc / 16][4])
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
-}
-
 // ---- the softmax of kernels on wgmma ----------------------------------------------------------------------------
+
+// Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
+__device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kColTiles / 2][4])
+{
+    each_of<kColTiles / 2, 4>([&](int step, int e) {
+        p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
+    });
+}
 
 // The factors of O, which are applied once the product that adds to O is done.
 struct Rescale {
@@ -2114,15 +2120,8 @@ struct Rescale {
 
     __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
     {
-        if (!wanted)
-            return;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    o[m][n][e] *= by[m][e / 2];
+        if (wanted)
+            each_element(o, [&](float &x, int m, int, int e) { x *= by[m][e / 2]; });
     }
 };
 
@@ -2135,16 +2134,11 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
     const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
-    if (rescale.wanted) {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
-                row.sum[m][h] *= rescale.by[m][h];
-            }
-        }
-    }
+    if (rescale.wanted)
+        each_of<kRowTiles, 2>([&](int m, int h) {
+            rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
+            row.sum[m][h] *= rescale.by[m][h];
+        });
     make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
     return rescale;
 }
@@ -2227,7 +2221,7 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.begin(s, unit, kMasked);
-        barrier_wait(barriers.k_full(group.k.index), group.k.parity);
+        barrier_wait(barriers.k(group.k.index).full, group.k.parity);
         group.ping_pong.take();
         start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, extra_k_columns(smem));
         if constexpr (kKeepsEarly)
@@ -2237,7 +2231,7 @@ struct Rows {
     // Waits for V, then starts O += P V of the tile before.
     __device__ __forceinline__ void start_o()
     {
-        barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+        barrier_wait(barriers.v(group.v.index).full, group.v.parity);
         if constexpr (kDropsBeside)
             drop(probabilities, dropped, ColumnKeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
@@ -2251,7 +2245,7 @@ struct Rows {
             drop(probabilities, keeps);
         } else if constexpr (kDropout && !kDropsBeside) {
             // V of this tile: that of the tile before has been given back
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
             drop(probabilities, dropped, ColumnKeyTile(smem, group.v));
         }
     }
@@ -2260,13 +2254,13 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.release();
-        barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
+        barrier_arrive_by(group.lane, barriers.k(group.k.index).empty);
         group.k.advance();
     }
 
     __device__ __forceinline__ void release_v()
     {
-        barrier_arrive_by(group.lane, barriers.v_empty(group.v.index));
+        barrier_arrive_by(group.lane, barriers.v(group.v.index).empty);
         group.v.advance();
     }
 
@@ -2350,7 +2344,7 @@ struct Rows {
     {
         const int valid_rows = coord.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
             clear_rows(v_smem(), valid_rows);
             fence_products();
             named_barrier(1 + 2 * kGroups, kGroups * 128);  // zeros are there before any warpgroup's product reads
@@ -2383,11 +2377,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     const int first_row = coord.first_row + group.warp_row;
     Dropout dropped(p, coord, first_row, group.lane);
     if constexpr (kKeepsEarly)
-#pragma unroll
-        for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                keeps[step][i] = 0;
+        each_of<kBc / 16, 4>([&](int step, int i) { keeps[step][i] = 0; });
     const Terms terms(p, coord, first_row, group.lane);
     if constexpr (kAlibiMma)
         slope_columns(terms, group.lane, slopes);
@@ -2598,21 +2588,21 @@ struct Loads {
 
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
                   barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
                   barriers.smem + kVArea);
     }
 
     __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
     {
-        const uint32 full = barriers.q_full(group);
+        const uint32 full = barriers.q(group).full;
         if constexpr (kStays)
-            barrier_wait(barriers.q_empty(group), q_parity);
+            barrier_wait(barriers.q(group).empty, q_parity);
         if constexpr (kCounted)
             store_shared_4(barriers.number(group), number);
         barrier_expect(full, kGroupBytes);
@@ -2656,9 +2646,9 @@ struct Loads {
     {
 #pragma unroll
         for (int group = 0; group < kGroups; group++) {
-            barrier_wait(barriers.q_empty(group), q_parity);
+            barrier_wait(barriers.q(group).empty, q_parity);
             store_shared_4(barriers.number(group), number);
-            barrier_arrive(barriers.q_full(group));
+            barrier_arrive(barriers.q(group).full);
         }
     }
 };
@@ -2695,7 +2685,7 @@ __device__ __forceinline__ void await_q(const Params &p, const BlockCoord &coord
     if constexpr (kPackedHeads)
         copy_rows(p, coord, barriers.smem + kQArea + index * kGroupBytes, index);
     else
-        barrier_wait(barriers.q_full(index), work.parity());
+        barrier_wait(barriers.q(index).full, work.parity());
 }
 
 // Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.

@@ -35,8 +35,9 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Sets m16n8 tiles of accumulators to 0.
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
@@ -44,7 +45,23 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
         for (int n = 0; n < kN; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
 }
 
 // True if both are the same type.
@@ -709,6 +726,154 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     }
 }
 
+// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
+
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
+__device__ __forceinline__ int thread_index()
+{
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+// The same, with each matrix transposed.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ float load_shared_4(uint32 smem)
+{
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float2 load_shared_8(uint32 smem)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
+{
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+// Returns 2^x; 0 for -infinity.
+__device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
+__device__ __forceinline__ void named_barrier(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Increments a counter in memory; returns its old value.
+__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
+{
+    uint32 ticket;
+    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
+    return ticket;
+}
+
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
+__device__ __forceinline__ void count_up(uint32 *gmem)
+{
+    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
+}
+
+// Reads a counter that other blocks increment, bypassing L1.
+__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
+{
+    uint32 x;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
+    return x;
+}
+
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
+__device__ __forceinline__ void add_global_4(float *gmem, float x)
+{
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
+{
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
 // ---- work partition: blocks divide the keys of sequences of different lengths --------------------------------
 //
 // The unit is a step: the keys that the teams of a block process at a time. The steps of all row tiles of a key head
@@ -755,8 +920,7 @@ public:
             const SequenceWork work(p, b);
             sum += int64(work.row_tiles) * work.steps;
         }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+        sum = warp_sum(sum);
         most = min(max((sum + p.splits - 1) / p.splits, int64(1)), int64(0x7fffffff));
     }
 
@@ -825,9 +989,7 @@ private:
             const int of_tile = all.count(work);
             parts += of_tile > 1 ? work.row_tiles * of_tile : 0;
         }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            parts += __shfl_xor_sync(0xffffffffu, parts, lanes);
-        return parts;
+        return warp_sum(parts);
     }
 };
 
@@ -840,7 +1002,29 @@ __device__ __forceinline__ Slots slots_of(const Params &p, int batch)
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
-// rows_of_group.cuh).
+// rows_of_group.cuh) and their places in tensors.
+template <class Rows> struct PlacedRows : Rows {
+    using Rows::Rows;
+
+    // Element offset of a row of Q or O.
+    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
+    {
+        if constexpr (kVarlen)
+            return this->query_head(p, row) * stride.head + (this->sequence.first_q + this->query(p, row)) * stride.seq;
+        else
+            return this->batch * stride.batch + this->query_head(p, row) * stride.head +
+                   this->query(p, row) * stride.seq;
+    }
+
+    // Index of a row in LSE.
+    __device__ __forceinline__ int64 index(const Params &p, int row) const
+    {
+        if constexpr (kVarlen)
+            return int64(this->query_head(p, row)) * p.features.total_q + this->sequence.first_q + this->query(p, row);
+        else
+            return (int64(this->batch) * p.heads_q + this->query_head(p, row)) * p.seq_q + this->query(p, row);
+    }
+};
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
 // key head and batch.
@@ -1047,24 +1231,6 @@ struct RowsOfGroup : SequenceCoord {
         return row / p.group;
     }
 
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return query_head(p, row) * stride.head + (sequence.first_q + query(p, row)) * stride.seq;
-        else
-            return batch * stride.batch + query_head(p, row) * stride.head + query(p, row) * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(query_head(p, row)) * p.features.total_q + sequence.first_q + query(p, row);
-        else
-            return (int64(batch) * p.heads_q + query_head(p, row)) * p.seq_q + query(p, row);
-    }
-
     __device__ __forceinline__ int splits(const Params &p) const
     {
         return kLengths ? own_splits : p.splits;
@@ -1077,7 +1243,7 @@ struct RowsOfGroup : SequenceCoord {
     }
 };
 
-using BlockCoord = RowsOfGroup;
+using BlockCoord = PlacedRows<RowsOfGroup>;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
@@ -1132,21 +1298,14 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
-        }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
-                    s[m][n][e] = minus_infinity();
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int r = first_row + m * 16 + h * 8 + lane / 4;
+        limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
+            x = minus_infinity();
+    });
 }
 
 // The empty policy: P without dropout.
@@ -1175,23 +1334,16 @@ constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips =
 struct Terms {
     __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
+    template <bool kMasked, bool kAdd, class... Any> __device__ __forceinline__ bool apply(const Any &...) const
     {
         return true;
     }
 
-    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
+    template <bool kMasked, class... Any> __device__ __forceinline__ void load(const Any &...) const {}
 
-    template <bool kMasked>
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
-                                        int) const
-    {
-    }
+    template <bool kMasked, class... Any> __device__ __forceinline__ void add(const Any &...) const {}
 
-    __device__ __forceinline__ void add_columns(float (&)[kRowTiles][kColTiles][4], float (&)[kRowTiles][2], int) const
-    {
-    }
+    template <class... Any> __device__ __forceinline__ void add_columns(const Any &...) const {}
 };
 
 // ---- addresses of rows of K and V in pages ------------------------------------------------------------------
@@ -1296,139 +1448,6 @@ __device__ __forceinline__ void cp_async_commit()
 template <int kPending> __device__ __forceinline__ void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
-
-// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
-__device__ __forceinline__ int thread_index()
-{
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
-// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-// The same, with each matrix transposed.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
-{
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
-{
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
-{
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-
-__device__ __forceinline__ float load_shared_4(uint32 smem)
-{
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float2 load_shared_8(uint32 smem)
-{
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
-{
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
-{
-    uint4 x;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-// Returns 2^x; 0 for -infinity.
-__device__ __forceinline__ float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
-__device__ __forceinline__ void named_barrier(int id, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// Increments a counter in memory; returns its old value.
-__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
-{
-    uint32 ticket;
-    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
-    return ticket;
-}
-
-// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
-// barriers have made visible to this thread.
-__device__ __forceinline__ void count_up(uint32 *gmem)
-{
-    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
-}
-
-// Reads a counter that other blocks increment, bypassing L1.
-__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
-{
-    uint32 x;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
-    return x;
-}
-
-// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
-__device__ __forceinline__ void add_global_4(float *gmem, float x)
-{
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
-{
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
 }
 
 // ---- loads of a tile from global to shared memory -------------------------------------------------------------
@@ -1764,13 +1783,10 @@ using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            row.max[m][h] = least;
-            row.sum[m][h] = 0.0f;
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        row.max[m][h] = least;
+        row.sum[m][h] = 0.0f;
+    });
 }
 
 // Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
@@ -2026,6 +2042,14 @@ template <> struct Mma<fp16> {
 };
 
 template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
     static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
     {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -2343,17 +2367,9 @@ struct ScaleHeads {
 };
 
 struct ScaleFills {
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_k_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
-                                                   const Plan &, Share, uint32, int, int, Number)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue_k_scales(const Any &...) {}
 
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_v_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
-                                                   const Plan &, Share, uint32, int, int, Number)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue_v_scales(const Any &...) {}
 
     __device__ __forceinline__ void store_k_scales(uint32) {}
 
@@ -2404,10 +2420,7 @@ using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
 struct NoFill {
-    template <bool kFull, class Plan, class Address>
-    __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue(const Any &...) {}
 
     __device__ __forceinline__ void store(uint32) const {}
 };
@@ -2441,7 +2454,7 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
-    fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+    fills.template issue_v_scales<kWide || kFull>(p, to, v_stage(to.smem, to.team, tile), pages, rows, plan, share,
                                                   tile, coord.seq_k(p) - tile * kBc,
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
@@ -2483,7 +2496,7 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
     fills.k.template issue<kWide || kFull>(
         plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
-    fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
+    fills.template issue_k_scales<kWide || kFull>(p, to, k_stage(to.smem, to.team, tile), pages, rows, plan, share,
                                                   tile, coord.seq_k(p) - tile * kBc,
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
@@ -2505,10 +2518,7 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
-                                             uint32, int)
-{
-}
+template <class... Any> __device__ __forceinline__ void scale_scores(const Any &...) {}
 
 // ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
 //
@@ -2527,13 +2537,7 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
@@ -2839,11 +2843,9 @@ __device__ __forceinline__ void await_step_before()
 __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &own)
 {
     __syncthreads();  // Q is complete before it is read
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int step = 0; step < kDepth; step++)
-            ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    each_of<kRowTiles, kDepth>([&](int m, int step) {
+        ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    });
     if constexpr (kJoint || kTeams > 1)
         __syncthreads();  // Q is read before V is loaded into its area
 }
@@ -2974,20 +2976,6 @@ __device__ __forceinline__ void forward(const Params &p)
 
 constexpr int kPartsAhead = 16;  // parts of a row that are loaded at once
 static_assert(kMaxSplits % kPartsAhead == 0, "there are weights for whole steps");
-
-__device__ __forceinline__ float warp_max(float x)
-{
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, lanes);
-    return x;
-}
 
 // The partial results of a row of O. All row tiles have the same number of them; if sequences have their own lengths, a
 // row has one per share of its row tile.
