@@ -74,7 +74,7 @@
  *
  * V, O, dO and dV may have head_dim_v columns instead. The first three dimensions may lie in any order: each has its
  * own stride, in elements. The last dimension is contiguous. Rows are 16-byte aligned: the base pointer is a multiple
- * of 16 bytes, and every stride is a multiple of 8 elements. K and V in 8 bits have strides of multiples of 16.
+ * of 16 bytes, and so is every stride: 8 elements of 16 bits, 4 of fp32, or 16 of K and V in 8 bits.
  *
  * MASKS are aligned at the bottom right: the last query stands at the last key. Query i stands at key position
  * p = i + seq_k - seq_q. If each sequence has its own length, seq_q and seq_k mean the lengths of that sequence.
@@ -409,7 +409,7 @@ typedef struct fa2_problem {
 
 /* ---- operands ---- */
 
-/* A tensor on the device. Strides count elements. They are multiples of 8 (16 for K and V in 8 bits) and not negative.
+/* A tensor on the device. Strides count elements. They are multiples of 16 bytes (8 elements of 16 bits) and not negative.
  * The stride of a dimension of extent 1 may be anything. The rows of a sequence do not overlap. Batches and heads of an
  * input may share memory (stride 0). The last element lies below address 2^60. */
 typedef struct fa2_tensor {
@@ -667,7 +667,7 @@ typedef struct fa2_backward_args {
 typedef struct fa2_merge_args {
     size_t struct_bytes;      /* sizeof(fa2_merge_args) */
     fa2_tensor parts;         /* read, fp32: the first partial O, [batch, seq_q, heads_q, head_dim] */
-    int64_t parts_stride;     /* elements, a multiple of 8, not negative. Not read if there is one */
+    int64_t parts_stride;     /* elements, a multiple of 4, not negative. Not read if there is one */
     const float *parts_lse;   /* read: the first LSE, [batch, heads_q, seq_q] */
     int64_t parts_lse_stride; /* elements, not negative. Not read if there is one */
     fa2_tensor o;             /* written, of the problem's dtype, or fp32 with problem.partial = 1 */

@@ -88,6 +88,8 @@ class Interface(unittest.TestCase):
             self.assertEqual(_dispatch.readable(wide[..., ::2], 1).stride(-1), 1)
             self.assertEqual(_dispatch.readable(wide[..., 4:20], 1).storage_offset(), 0)
             self.assertIsNot(_dispatch.readable(wide[..., 4:20], 1), wide)
+            fp32 = wide.float()[..., 4:20]  # 16 bytes are four elements
+            self.assertIs(_dispatch.readable(fp32, 1), fp32)
 
     def test_wrong_caches(self):
         with FakeTensorMode():
