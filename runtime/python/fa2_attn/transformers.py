@@ -12,7 +12,7 @@ import functools
 import warnings
 from typing import Any, Callable, Dict, Literal, NamedTuple, Optional, Set, Tuple
 
-from ._frameworks import need
+from ._frameworks import need, suggesting
 
 need("torch", "PyTorch", __name__)
 need("transformers", "Hugging Face's transformers", __name__)
@@ -34,6 +34,7 @@ __all__ = ["register"]
 _said: Set[str] = set()
 
 
+@suggesting
 def register(name: str = "fa2", *, sums: Literal["fp32", "fast"] = "fp32",
              scores: Literal["exact", "int8"] = "exact") -> None:
     """Registers attn_implementation=name for models that are created after this call.
