@@ -75,6 +75,9 @@ void fa2i_wait_end(fa2i_cache *cache);
 
 /* ---- path.c: files and folders ---- */
 
+/* Is there no such file? A file in a folder that this user may not search counts as there. */
+bool fa2i_path_is_missing(const char *path);
+
 /* Create the file (0600) if it is missing (*ret_created), and folders (0700) below an existing $HOME or
  * $XDG_CACHE_HOME; elsewhere the folder must be there. */
 fa2_status fa2i_path_create(const char *path, bool *ret_created);
@@ -82,7 +85,7 @@ fa2_status fa2i_path_create(const char *path, bool *ret_created);
 /* Could fa2i_path_create make a missing file? Checks permissions alone, and creates nothing. */
 fa2_status fa2i_path_check_creatable(const char *path);
 
-/* Refuse a file that is not regular, that others can write, or that belongs to another user. *ret_resolved has no
+/* Refuse a file that is not regular or not readable, that others can write, or that belongs to another user. *ret_resolved has no
  * symbolic links and belongs to the caller (fa2i_free). FA2_E_NOT_FOUND: there is no such file. */
 fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info);
 

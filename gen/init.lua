@@ -162,7 +162,7 @@ function M.variant(text)
 end
 
 -- The same for a text that a person gives. With a problem, the text may leave out the problem's fields. With a card,
--- the variant's family must serve the card's SM.
+-- the variant's family must serve the card's SM. The message names all words that are missing.
 function M.named_variant(text, problem, card)
    local family, message = family_of(text)
    if not family then
@@ -178,7 +178,12 @@ function M.named_variant(text, problem, card)
          return nil, ("sm_%d has no %s kernels: %s"):format(card.arch, family.name, reason)
       end
    end
-   return M.variant(problem and variant_text.complete(text, problem, family.axes) or text)
+   text = problem and variant_text.complete(text, problem, family.axes) or text
+   local missing = variant_text.missing(text, family.axes)
+   if missing then
+      return nil, ("'%s' lacks %s"):format(text, missing)
+   end
+   return M.variant(text)
 end
 
 -- Returns the CUDA text of a variant. read(file): returns the text of templates/FILE, or nil.

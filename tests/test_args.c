@@ -149,6 +149,28 @@ static void test_good_args(void)
     check_good(&single, &args);
 }
 
+/* Rows are 16-byte aligned: strides of fp32 are multiples of 4, and fp32 rows of a 16-bit problem's O, too. */
+static void test_strides_of_fp32(void)
+{
+    fa2_problem fp32 = problem, partial = problem;
+    fa2_forward_args args = good_args();
+    fp32.dtype = FA2_FP32;
+    partial.partial = 1;
+    args.o.stride_head = 68;
+    args.o.stride_seq = 8 * 68 + 4;
+    args.o.stride_batch = 100 * args.o.stride_seq + 4;
+    check_good(&partial, &args);
+    args.q = args.o;
+    args.q.data = good_args().q.data;
+    CHECK_EQ(check_args(&problem, &args, NULL), FA2_E_INVALID);
+    args.k.stride_head = 68;
+    args.k.stride_seq = args.v.stride_seq = 140;
+    check_good(&fp32, &args);
+    args.v.stride_seq = 138;
+    CHECK_EQ(check_args(&fp32, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v.stride_seq is 138; it must be a multiple of 4 elements");
+}
+
 /* ---- large strides ---- */
 
 static void test_far_strides(void)
@@ -430,6 +452,7 @@ int main(void)
     test_softcap();
     test_partial();
     test_good_args();
+    test_strides_of_fp32();
     test_far_strides();
     test_overlap();
     test_workspace();

@@ -104,6 +104,16 @@ static void test_refusals(void)
     fa2_backward_args args = good_args();
     args.softmax_scale = NAN;
     check_bad(&args, "softmax_scale is ");
+    fa2_problem fp32 = problem;
+    fp32.dtype = FA2_FP32;
+    args = good_args();
+    args.d_o.stride_seq += 4; /* 16 bytes */
+    args.dk.stride_seq += 4;
+    args.dk.stride_batch += 4 * problem.seq_k;
+    CHECK_EQ(fa2i_op_of(&fp32)->check_args(&fp32, &args, NULL), FA2_OK);
+    args.dk.stride_seq += 2;
+    CHECK_EQ(fa2i_op_of(&fp32)->check_args(&fp32, &args, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "; it must be a multiple of 4 elements");
     args = good_args();
     args.dq.data = args.dk.data = args.dv.data = NULL;
     check_bad(&args, "at least one gradient is wanted");

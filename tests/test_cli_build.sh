@@ -71,7 +71,31 @@ run 0 build --arch all --shape Hq=2,Sq=64,D=16 --db all.db
 for sm in $("$tune" devices | sed -n 's/^ *compiles for //p'); do
     has out "$sm, winners by the cost model"
 done
+
+# ---- a card for which nothing compiles ----
+cp -R "$few" no_cpp
+mkdir -p no_cpp/templates/lib
+sed '1a this is no C++;' "$few/../../../templates/lib/types.cuh" >no_cpp/templates/lib/types.cuh
+export FA2_GEN_PATH="$PWD/no_cpp" FA2_DB="$folder/no_cpp.db"
+run 1 build --arch sm_86 --shape Hq=2,Sq=64,D=16
+reason="kernels did not compile: templates/lib/types.cuh(2): error"
+for command in "0 list" "0 list --json" "1 show --device all" "1 show --shape Hq=2,Sq=64,D=16"; do
+    # shellcheck disable=SC2086 # the status, and the command's words
+    run $command
+    has err "NVIDIA GeForce RTX 3060 (sm_86) has no results: "
+    has err "$reason"
+done
+run 0 report --html page.html
+run 0 report
+has out "; no results: "
+for page in out page.html; do
+    has "$page" "$reason"
+done
 unset FA2_GEN_PATH
+export FA2_DB="$folder/fa2.db"
+run 0 build --arch sm_86,sm_75 --shape Hq=2,Sq=64,D=16 --db "$folder/no_cpp.db" --jobs 2
+run 0 list --db "$folder/no_cpp.db"
+lacks err "no results"
 
 # ---- a build, and the database it makes ----
 shape=Hq=2,Sq=64,D=16

@@ -47,7 +47,11 @@ short=$(echo "$variant" | sed 's/ d=.*softcap=1//')
 run 0 source "$short" --shape Hq=2,Sq=64,D=64,dtype=bf16,causal=1,softcap=1
 same out whole
 run 2 source "$short"
-has err "'br=64' where 'd=' is expected; a text without the problem's fields needs a --shape that has them"
+has err "fill=whole' lacks d=, dtype=fp16|bf16, causal=0|1; a text without the problem's fields needs a --shape that has them"
+run 2 source "fwd_sm80 br=64 bc=64 layout=swizzle" --shape Hq=2,Sq=64,D=64
+has err "'fwd_sm80 d=64 dtype=fp16 causal=0 br=64 bc=64 layout=swizzle' lacks warps="
+has err "|8, kstages=1|2|3, vstages=1|2|3, q="
+lacks err "layout=swizzle|pad" # it is given
 run 2 source "$variant" --shape Hq=2,Sq=64,D=128
 has err "is for D=64 dtype=bf16 causal=1 softcap=1, and the shape is D=128 dtype=fp16 causal=0"
 run 2 source "fwd_sm85 d=64"

@@ -36,7 +36,8 @@ fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *pr
 /* List the whole view, without further columns, ordered by device and problem, and within a problem as above. */
 fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row, void *user);
 
-/* List the table device (schema.sql), or the table session, the oldest first. A session's row also has its device's
+/* List the table device (schema.sql), or the table session, the oldest first. A device without results for whose SM
+ * kernels did not compile has the reason as `uncompiled`, the others NULL. A session's row also has its device's
  * name and SM, and the number of its measurements. */
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user);
 fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *user);

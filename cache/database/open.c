@@ -329,7 +329,7 @@ fa2_status fa2i_cache_check_writable(const char *path)
     struct stat info;
     char *resolved = NULL;
     fa2_status st = FA2_OK;
-    if (stat(path, &info) != 0)
+    if (fa2i_path_is_missing(path))
         return fa2i_path_check_creatable(path);
     FA2_TRY(fa2i_path_check(path, &resolved, &info));
     FA2_TRY(check_for_writing(path, resolved));

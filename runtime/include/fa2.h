@@ -11,21 +11,21 @@
  *
  * FUNCTIONS
  *
- *     contexts     fa2_context_create    opens a context: a device, a database, a log
- *                  fa2_context_destroy   releases it
- *     calls        fa2_forward           attention
- *                  fa2_backward          its gradients
- *                  fa2_merge             merges partial results over different keys
- *                  fa2_workspace_size    returns the bytes of device memory that a call needs besides its tensors
- *                  fa2_prepare           chooses and loads the kernel before the first call, or before a capture
- *     questions    fa2_explain           says which kernel a problem gets, by which rule, and why
- *                  fa2_read_counters     returns what a context did: calls by rule, compilations, time lost
- *                  fa2_read_rounding     returns how many numbers 8-bit scores rounded to 0
- *                  fa2_dropout_mask      computes the mask of dropout on the CPU
- *     words        fa2_last_message      returns why this thread's last function failed
- *                  fa2_status_string     names a status
- *                  fa2_rule_string       names a rule
- *                  fa2_version           returns the version of the library
+ *     contexts     fa2_context_create    opens a context: a device, a database, a log.
+ *                  fa2_context_destroy   releases it.
+ *     calls        fa2_forward           computes attention.
+ *                  fa2_backward          computes its gradients.
+ *                  fa2_merge             merges partial results over different keys.
+ *                  fa2_workspace_size    returns the bytes of device memory that a call needs besides its tensors.
+ *                  fa2_prepare           chooses and loads the kernel before the first call, or before a capture.
+ *     questions    fa2_explain           says which kernel a problem gets, by which rule, and why.
+ *                  fa2_read_counters     returns what a context did: calls by rule, compilations, time lost.
+ *                  fa2_read_rounding     returns how many numbers 8-bit scores rounded to 0.
+ *                  fa2_dropout_mask      computes the mask of dropout on the CPU.
+ *     words        fa2_last_message      returns why this thread's last function failed.
+ *                  fa2_status_string     names a status.
+ *                  fa2_rule_string       names a rule.
+ *                  fa2_version           returns the version of the library.
  *
  * runtime/examples has complete programs. The library runs on Linux, on GPUs of compute capability 7.5 and newer.
  *
@@ -74,7 +74,7 @@
  *
  * V, O, dO and dV may have head_dim_v columns instead. The first three dimensions may lie in any order: each has its
  * own stride, in elements. The last dimension is contiguous. Rows are 16-byte aligned: the base pointer is a multiple
- * of 16 bytes, and every stride is a multiple of 8 elements. K and V in 8 bits have strides of multiples of 16.
+ * of 16 bytes, and so is every stride: 8 elements of 16 bits, 4 of fp32, or 16 of K and V in 8 bits.
  *
  * MASKS are aligned at the bottom right: the last query stands at the last key. Query i stands at key position
  * p = i + seq_k - seq_q. If each sequence has its own length, seq_q and seq_k mean the lengths of that sequence.
@@ -272,12 +272,12 @@ typedef enum fa2_rotary {
  *   - Elements of V beyond 65504, which only bf16 has, count as infinite. They make O infinite or NaN in their column.
  *   - Other columns are not affected. */
 typedef enum fa2_sums {
-    FA2_SUMS_FP32 = 0, /* P V is summed in fp32 */
-    FA2_SUMS_FAST = 1  /* P V may be summed in fp16 within a tile of at most 128 keys; tiles are summed in fp32 */
+    FA2_SUMS_FP32 = 0, /* P V is summed in fp32. */
+    FA2_SUMS_FAST = 1  /* P V may be summed in fp16 within a tile of at most 128 keys; tiles are summed in fp32. */
 } fa2_sums;
 typedef enum fa2_scores {
-    FA2_SCORES_EXACT = 0, /* Q K^T multiplies the elements as they are */
-    FA2_SCORES_INT8 = 1   /* Q K^T may multiply Q and K rounded to 8-bit integers */
+    FA2_SCORES_EXACT = 0, /* Q K^T multiplies the elements as they are. */
+    FA2_SCORES_INT8 = 1   /* Q K^T may multiply Q and K rounded to 8-bit integers. */
 } fa2_scores;
 
 /* FA2_SCORES_INT8 in detail:
@@ -400,7 +400,7 @@ typedef struct fa2_problem {
                             * once. args.v and args.append.v are not read. Else 0 */
     fa2_sums sums;         /* forward. FAST permits fp16 sums in P V. Else FP32 */
     fa2_scores scores;     /* forward. INT8 permits 8-bit integers in Q K^T. Else EXACT */
-    fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments */
+    fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments. */
     int32_t partial;       /* a fa2_partial: whether O, or the gradients, are fp32, and whether they are merged */
     fa2_scales kv_scales;  /* the type of these scales; FP32 if kv is DTYPE */
     int32_t carry;         /* forward. 1: O, in the dtype, is merged with args.carried, which is fp32. Else 0 */
@@ -409,7 +409,7 @@ typedef struct fa2_problem {
 
 /* ---- operands ---- */
 
-/* A tensor on the device. Strides count elements. They are multiples of 8 (16 for K and V in 8 bits) and not negative.
+/* A tensor on the device. Strides count elements. They are multiples of 16 bytes (8 elements of 16 bits) and not negative.
  * The stride of a dimension of extent 1 may be anything. The rows of a sequence do not overlap. Batches and heads of an
  * input may share memory (stride 0). The last element lies below address 2^60. */
 typedef struct fa2_tensor {
@@ -667,7 +667,7 @@ typedef struct fa2_backward_args {
 typedef struct fa2_merge_args {
     size_t struct_bytes;      /* sizeof(fa2_merge_args) */
     fa2_tensor parts;         /* read, fp32: the first partial O, [batch, seq_q, heads_q, head_dim] */
-    int64_t parts_stride;     /* elements, a multiple of 8, not negative. Not read if there is one */
+    int64_t parts_stride;     /* elements, a multiple of 4, not negative. Not read if there is one */
     const float *parts_lse;   /* read: the first LSE, [batch, heads_q, seq_q] */
     int64_t parts_lse_stride; /* elements, not negative. Not read if there is one */
     fa2_tensor o;             /* written, of the problem's dtype, or fp32 with problem.partial = 1 */
@@ -690,9 +690,9 @@ typedef enum fa2_log_level {
  * keys has one step, so a column that is much larger than the others takes their bits: they become 0. In normally
  * distributed K, 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
 typedef struct fa2_rounding {
-    uint64_t values; /* numbers of K that were rounded, less the mean key */
-    uint64_t zeros;  /* how many of them are not 0 and became 0 */
-    float largest;   /* the largest magnitude among them; infinite or NaN if one is */
+    uint64_t values; /* numbers of K that were rounded, less the mean key. */
+    uint64_t zeros;  /* how many of them are not 0 and became 0. */
+    float largest;   /* the largest magnitude among them; infinite or NaN if one is. */
     float reserved;
 } fa2_rounding;
 
@@ -842,13 +842,13 @@ typedef struct fa2_counters {
     size_t struct_bytes; /* sizeof(fa2_counters); the caller sets it, and it is not written */
     /* Calls that were launched, by the rule that chose their kernel (fa2_rule). The exact ones are tuned already. */
     uint64_t calls_exact, calls_nearest, calls_arch, calls_default, calls_shipped;
-    uint64_t calls_failed; /* calls that returned an error */
-    uint64_t misses;       /* how often a problem had to be prepared: by calls, fa2_prepare and other functions */
-    uint64_t miss_ns;      /* nanoseconds that this took the callers, compiling and waiting for others included */
-    uint64_t loaded;       /* kernels whose code came from a database */
-    uint64_t compiled;     /* kernels that were compiled */
-    uint64_t compile_ns;   /* nanoseconds that compiling took, failures included */
-    uint64_t unstored;     /* compiled kernels that were not stored: no database, or it cannot be written */
+    uint64_t calls_failed; /* calls that returned an error. */
+    uint64_t misses;       /* how often a problem had to be prepared: by calls, fa2_prepare and other functions. */
+    uint64_t miss_ns;      /* nanoseconds that this took the callers, compiling and waiting for others included. */
+    uint64_t loaded;       /* kernels whose code came from a database. */
+    uint64_t compiled;     /* kernels that were compiled. */
+    uint64_t compile_ns;   /* nanoseconds that compiling took, failures included. */
+    uint64_t unstored;     /* compiled kernels that were not stored: no database, or it cannot be written. */
 } fa2_counters;
 
 /* Reads the counters of a context. Takes no lock: other threads may count meanwhile. With FA2_CAPTURE=FILE the counters

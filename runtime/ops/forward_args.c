@@ -237,8 +237,8 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
         wrong |= touches_any(workspace, tensors) || touch(workspace, lse);
     /* With addresses below 2^56, ends are below 2^60: the end of a tensor is the sum of four of them, times 2 or 4. */
     all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
-    return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
-           all.reaches >> 56 == 0 && fa2i_scales_check(p, a) == FA2_OK;
+    return !wrong && all.pointers % 16 == 0 && all.strides % (16 / (uint64_t)elem_bytes) == 0 &&
+           all.strides >> 32 == 0 && all.reaches >> 56 == 0 && fa2i_scales_check(p, a) == FA2_OK;
 }
 
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args, const fa2i_grid *grid)

@@ -17,7 +17,6 @@
 
 enum {
     ROW_ALIGN_BYTES = 16,
-    ROW_ALIGN_ELEMS = 8,
     DIMENSIONS = 3,
     PLACES_DIMENSIONS = 4,
     PATIENCE = 10000 /* steps of a search; nested strides need about ten */
@@ -218,7 +217,7 @@ static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
 fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
                                int32_t elem_bytes, const char *writer, fa2i_memory *ret_memory)
 {
-    const int32_t align_elems = elem_bytes == 1 ? ROW_ALIGN_BYTES : ROW_ALIGN_ELEMS;
+    const int32_t align_elems = ROW_ALIGN_BYTES / elem_bytes;
     const int64_t strides[] = {tensor->stride_batch, tensor->stride_seq, tensor->stride_head};
     const int64_t repeat = writer != NULL ? head_dim : 0, least[] = {repeat, head_dim, repeat};
     const uintptr_t begin = (uintptr_t)tensor->data;

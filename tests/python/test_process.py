@@ -191,6 +191,14 @@ class Contexts(unittest.TestCase):
                 fa2.explain(problem, arch=89, **{wrong: 1})
         with self.assertRaisesRegex(ValueError, "^a problem has no field 'zzz'; it has op, batch, "):
             fa2.explain(problem, arch=89, zzz=1)
+        for call, wrong, meant in ((fa2.Context, "check_number", "check_numbers"), (fa2.Context, "databse", "database"),
+                                   (fa2.tune, "devise", "device"), (fa2.winners, "data", "database"),
+                                   (fa2.warm, "backwards", "backward"), (fa2.counters, "contxt", "context")):
+            with self.assertRaisesRegex(TypeError, rf"^{call.__name__}\(\) got an unexpected keyword argument '{wrong}', "
+                                                   f"did you mean {meant}[?]$"):
+                call(**{wrong: 1})
+        with self.assertRaisesRegex(TypeError, "^tune.* got an unexpected keyword argument 'zzz'$"):
+            fa2.tune(zzz=1)
         self.assertEqual(fa2._native.suggestion("caus", ("window", "causal")), ", did you mean causal?")
         self.assertEqual(fa2._native.suggestion("zzz", ("window", "causal")), "")
 
@@ -378,9 +386,15 @@ class Processes(unittest.TestCase):
             "try:\n"
             "    fa2.explain(heads_q=8, seq_q=512, head_dim=64)\n"
             "except fa2.Error as error:\n"
-            "    print(error.status, error)\n", FA2_CUDA_LIBRARY="/nonexistent/libcuda.so.1")
+            "    print(error.status, error)\n"
+            "for asked in (fa2.explain, fa2.prepare):\n"
+            "    try:\n"
+            "        asked({'heads_q': 8, 'seq_q': 512}, head_dm=64)\n"
+            "    except ValueError as error:\n"
+            "        print(error)\n", FA2_CUDA_LIBRARY="/nonexistent/libcuda.so.1")
         self.assertEqual(status, 0, said)
-        self.assertRegex(said, "^fwd_sm80 d=64 .*\nFA2_E_NO_DRIVER no CUDA driver library found.*arch=")
+        self.assertRegex(said, "^fwd_sm80 d=64 .*\nFA2_E_NO_DRIVER no CUDA driver library found.*arch=.*\n"
+                               "(a problem has no field 'head_dm', did you mean head_dim[?]\n){2}$")
 
     def test_no_nvrtc(self):
         """Said when it is needed; the output is as it was."""

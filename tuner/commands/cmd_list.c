@@ -366,11 +366,14 @@ static fa2_status list_all(fa2i_cache *own, const fa2i_layers *system, const fa2
         caches[count++] = own;
     for (size_t i = 0; i < system->count; i++)
         caches[count++] = system->caches[i];
-    const fa2_status st = fa2i_database_check_device(caches, count, options);
-    if (st != FA2_OK)
-        return st;
-    return options->json ? list_json(caches, count, &options->filter)
-                         : list_text(caches, count, system->count > 0, &options->filter);
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_database_check_device(caches, count, options));
+    FA2_TRY(options->json ? list_json(caches, count, &options->filter)
+                          : list_text(caches, count, system->count > 0, &options->filter));
+    for (size_t i = 0; i < count; i++)
+        FA2_TRY(fa2i_database_say_uncompiled(caches[i], &options->filter));
+done:
+    return st;
 }
 
 int fa2i_cmd_list(int argc, char **argv)
@@ -518,6 +521,7 @@ int fa2i_cmd_show(int argc, char **argv)
     if (unknown > 0 || options.shapes.count == 0) {
         status = FA2I_EXIT_FAILED;
         FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
+        FA2_TRY(fa2i_database_say_uncompiled(cache, &options.filter));
         FA2_TRY(say_system(&options));
     }
 done:

@@ -216,3 +216,22 @@ done:
     fa2i_free(list);
     return st;
 }
+
+/* user: the name of --device, or NULL. */
+static int say_one_uncompiled(void *user, int columns, const char *const *names, const char *const *values)
+{
+    const char *name = "", *arch = "", *reason = NULL;
+    for (int i = 0; i < columns; i++) {
+        name = strcmp(names[i], "name") == 0 && values[i] != NULL ? values[i] : name;
+        arch = strcmp(names[i], "arch") == 0 && values[i] != NULL ? values[i] : arch;
+        reason = strcmp(names[i], "uncompiled") == 0 ? values[i] : reason;
+    }
+    if (reason != NULL && (user == NULL || has_part(name, user)))
+        fa2i_shown_print(stderr, "fa2-tune: %s (sm_%s) has no results: %s\n", name, arch, reason);
+    return 0;
+}
+
+fa2_status fa2i_database_say_uncompiled(fa2i_cache *cache, const fa2i_filter *filter)
+{
+    return fa2i_cache_list_devices(cache, say_one_uncompiled, (void *)(uintptr_t)filter->device);
+}

@@ -38,5 +38,8 @@ void fa2i_database_remove_copy(char *path);
  * names that are there. A number's device need not be in a database. */
 fa2_status fa2i_database_check_device(fa2i_cache *const *caches, size_t count, const fa2i_options *options);
 
+/* Names on stderr the devices that have no results because kernels did not compile, and the compiler's first line. */
+fa2_status fa2i_database_say_uncompiled(fa2i_cache *cache, const fa2i_filter *filter);
+
 /* If nothing passed a filter that names a device, prints on stderr which devices the database has. */
 fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter);

@@ -10,7 +10,7 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
-enum { BLOCK_ELEMS = 8 * 32749, GAP = 8, GAP_OF_BYTES = 16, HEADS_GAP = 3, SCALES_GAP = 3 };
+enum { BLOCK_ELEMS = 8 * 32749, GAP_BYTES = 16, HEADS_GAP = 3, SCALES_GAP = 3 };
 
 static const fa2i_factors tuned_factors = {30, 0}; /* their values do not affect the time */
 
@@ -216,8 +216,11 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
         o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES || (is_new && line->shape[3] == FA2I_DIM_Dv);
     const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
-    const int32_t elem_bytes = of_keys ? fa2i_key_bytes(p) : fa2i_elem_bytes(p->dtype);
-    const int64_t row = columns + (c->layout != FA2I_LAYOUT_GAPPED ? 0 : elem_bytes == 1 ? GAP_OF_BYTES : GAP);
+    const int32_t elem_bytes = o->output                      ? fa2i_out_bytes(p)
+                               : o->shape == FA2I_SHAPE_PARTS ? (int32_t)sizeof(float)
+                               : of_keys                      ? fa2i_key_bytes(p)
+                                                              : fa2i_elem_bytes(p->dtype);
+    const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_BYTES / elem_bytes : 0);
     const bool in_pages = of_keys && p->paged;
     fa2i_extent e = {.batch = in_pages                   ? fa2i_case_pages(&c->problem)
                               : of_keys && p->cache_rows ? fa2i_case_cache_rows(&c->problem)
@@ -229,7 +232,7 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
                      .heads = of_keys || is_new ? p->heads_kv : p->heads_q,
                      .width = columns,
                      .pitch = row,
-                     .elem_bytes = o->output ? (size_t)fa2i_out_bytes(p) : (size_t)elem_bytes};
+                     .elem_bytes = (size_t)elem_bytes};
     const int64_t plane = (int64_t)e.seq * e.heads * row;
     e.stride_batch = shared ? 0 : plane;
     e.elems = shared ? plane : e.batch * plane;
@@ -275,7 +278,6 @@ static fa2i_extent extent_of_parts(const fa2_problem *p, fa2i_extent e)
 {
     e.batch *= p->seq_k;
     e.elems *= p->seq_k;
-    e.elem_bytes = sizeof(float);
     return e;
 }
 
@@ -416,8 +418,8 @@ static bool can_be_counted(const fa2_problem *p)
 {
     const double batch = (double)p->batch + 3, page = fa2i_forward_page(p);
     const double keys = (double)p->seq_k + page, rows = p->seq_q > keys ? p->seq_q : keys;
-    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_OF_BYTES);
-    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_OF_BYTES);
+    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_BYTES);
+    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_BYTES);
     const double pages = p->paged ? batch * keys / page : batch;
     if (p->op == FA2_OP_MERGE && (of_rows * keys >= 0x1p60 || batch * keys >= INT32_MAX))
         return false;

@@ -30,7 +30,7 @@ enum { FA2I_OPERANDS_MAX = 32, FA2I_GUARD_BYTES = 65536 };
 typedef enum fa2i_layout {
     FA2I_LAYOUT_BSHD = 0,   /* [batch, seq, head, D], dense */
     FA2I_LAYOUT_BHSD = 1,   /* [batch, head, seq, D], dense */
-    FA2I_LAYOUT_GAPPED = 2, /* [batch, seq, head, D + 8]: the 8 are in no tensor */
+    FA2I_LAYOUT_GAPPED = 2, /* [batch, seq, head, D + 16 bytes]: the 16 bytes are in no tensor */
     FA2I_LAYOUT_SHARED = 3  /* as BSHD, but all batches share K and V: their batch stride is 0 */
 } fa2i_layout;
 

@@ -62,10 +62,10 @@ def __dir__() -> List[str]:
 
 
 def _problem_of(tensors: Tuple[Any, ...], fields: Dict[str, Any]) -> Dict[str, Any]:
-    if not tensors:
-        return fields
-    if len(tensors) == 1 and isinstance(tensors[0], dict):
-        return {**tensors[0], **fields}
+    if not tensors or (len(tensors) == 1 and isinstance(tensors[0], dict)):
+        asked = {**(tensors[0] if tensors else {}), **fields}
+        _native.problem_text(asked)  # a wrong field is refused without a GPU, too
+        return asked
     if isinstance(tensors[0], str):
         raise TypeError(f"{tensors[0]!r}: tune() alone takes a text; give a dict (fa2_attn.problem), fields or tensors")
     return problem(*tensors, **fields)
@@ -131,6 +131,7 @@ def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[i
         raise
 
 
+@_frameworks.suggesting
 def counters(*, context: Optional[Context] = None, device: Optional[int] = None) -> Dict[str, int]:
     """Returns what a context did: calls by rule, kernels loaded and compiled, misses and the time they took.
 

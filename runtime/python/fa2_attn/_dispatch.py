@@ -220,7 +220,7 @@ def is_readable(tensor: Tensor, seq: int) -> bool:
     is_real = type(tensor) in _exact and not torch._C._functorch.peek_interpreter_stack()
     begins = tensor.data_ptr() // tensor.element_size() if is_real else tensor.storage_offset()
     are_apart = tensor.shape[seq] < 2 or tensor.stride(seq) >= tensor.shape[-1]
-    step = 16 if tensor.element_size() == 1 else 8
+    step = 16 // tensor.element_size()
     return last == 1 and begins % step == 0 and are_apart and not any(stride % step for stride in outer)
 
 

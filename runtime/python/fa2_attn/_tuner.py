@@ -66,6 +66,7 @@ def _ask(command: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@_frameworks.suggesting
 def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[str, Any]]:
     """Returns the winners of a tuning database as dicts: device, problem, variant, time, source.
 
@@ -108,6 +109,7 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
                                 "runner_up": answer["runner_up"] or ""})
 
 
+@_frameworks.suggesting
 def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str, Iterable[str]] = (),
          device: int = 0, arch: Optional[str] = None,
          database: Union[str, "os.PathLike[str]", None] = None, jobs: Optional[int] = None,

@@ -29,7 +29,7 @@ static bool intern(const fa2py_signature *signature)
     return true;
 }
 
-static int find_name(const fa2py_signature *signature, PyObject *name)
+int fa2py_find_parameter(const fa2py_signature *signature, PyObject *name)
 {
     for (int i = 0; i < signature->count; i++)
         if (signature->interned[i] == name)
@@ -60,7 +60,7 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
     for (int i = 0; i < FA2PY_PARAMETERS_MAX; i++)
         values[i] = i < count ? args[i] : NULL;
     for (Py_ssize_t i = 0; i < named; i++) {
-        const int at = find_name(signature, PyTuple_GetItem(names, i));
+        const int at = fa2py_find_parameter(signature, PyTuple_GetItem(names, i));
         if (at < 0)
             return false;
         if (values[at] != NULL)

@@ -228,10 +228,22 @@ static bool parse_whole(PyObject *value, const char *name, int *number)
     return true;
 }
 
+static bool check_keywords(const char *const *keywords, int count, PyObject *given)
+{
+    PyObject *interned[FA2PY_PARAMETERS_MAX] = {NULL}, *name = NULL;
+    const fa2py_signature signature = {
+        .name = "Context", .count = count, .words = keywords, .settings_at = count, .interned = interned};
+    Py_ssize_t at = 0;
+    while (given != NULL && PyDict_Next(given, &at, &name, NULL))
+        if (fa2py_find_parameter(&signature, name) < 0)
+            return false;
+    return true;
+}
+
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *const keywords[] = {"database",      "device",        "arch",      "read_only",      "log",
-                                     "never_compile", "check_numbers", "log_level", "check_rounding", NULL};
+    static const char *const keywords[] = {"database",      "device",        "arch",      "read_only",      "log",
+                                           "never_compile", "check_numbers", "log_level", "check_rounding", NULL};
     PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *truths[3] = {NULL};
     PyObject *number = NULL, *rounding = NULL;
     const char *log_level = NULL;
@@ -239,7 +251,8 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names
     int device = 0;
     fa2_config config = {.struct_bytes = sizeof(fa2_config), .read_only = 0};
     bool read_only = false, never_compile = false, check_numbers = false;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$OOOOOOzO:Context", (char **)(uintptr_t)keywords, &database,
+    if (!check_keywords(keywords, sizeof keywords / sizeof *keywords - 1, names) ||
+        !PyArg_ParseTupleAndKeywords(args, names, "|O$OOOOOOzO:Context", (char **)(uintptr_t)keywords, &database,
                                      &number, &arch, &truths[0], &log, &truths[1], &truths[2], &log_level, &rounding) ||
         !parse_whole(number, "device", &device) || !parse_whole(rounding, "check_rounding", &config.rounding_every) ||
         !fa2py_parse_truth(truths[0], "read_only", &read_only) ||

@@ -197,6 +197,9 @@ typedef struct fa2py_signature {
 
 enum { FA2PY_PARAMETERS_MAX = 48 };
 
+/* Returns the place of a parameter, or -1 with a TypeError that suggests one. */
+int fa2py_find_parameter(const fa2py_signature *signature, PyObject *name);
+
 /* Stores borrowed references in the parameters' order, NULL for each that is not given. */
 bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
                      PyObject *values[FA2PY_PARAMETERS_MAX]);
