@@ -19,7 +19,9 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
-                                             uint32, int)
+template <bool kInSoftmax>
+__device__ __forceinline__ ScoresThemselves scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &,
+                                                         const KeyScale &, uint32, int)
 {
+    return {};
 }

@@ -14,6 +14,7 @@
 // Accumulators start at the bits of 1.5 * 2^23. So the integer sum s is the bits of the float 1.5 * 2^23 + s, while |s|
 // < 2^22: 127 * 127 * 256 is less. One multiplication and addition scales it and removes the start.
 constexpr float kStart = 12582912.0f;
+constexpr float kLeastFactor = 1e-30f;  // of scores that are all 0: with 0 a hidden score would be NaN, not -infinity
 constexpr int kByteSteps = kKeyBytes / 32;  // k32 steps
 using ByteFill = Fill<kBc, kTeamThreads, kKeyColumns>;
 
@@ -148,20 +149,30 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], 
     }
 }
 
-// Makes scores of the sums.
-__device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
+// Makes scores of the sums, or says how the softmax does (kInSoftmax): by the multiplication that it has anyway.
+template <bool kInSoftmax>
+__device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
                                              uint32, int)
 {
+    ScaledScores scores;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const float factor = q.scale[m][h] * key.scale;
-            const float added = fmaf(-kStart, factor, q.mean[m][h]);
+            scores.factor[m][h] = factor == 0.0f ? kLeastFactor : factor;
+            scores.added[m][h] = fmaf(-kStart, scores.factor[m][h], q.mean[m][h]);
+        }
+    if constexpr (kInSoftmax) {
+        return scores;
+    } else {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
             for (int n = 0; n < kColTiles; n++)
 #pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++)
-                    s[m][n][e] = fmaf(s[m][n][e], factor, added);
-        }
+                for (int e = 0; e < 4; e++)
+                    s[m][n][e] = scores.score(m, e / 2, s[m][n][e]);
+        return ScoresThemselves{};
+    }
 }

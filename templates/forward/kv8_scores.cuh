@@ -80,8 +80,9 @@ struct KeyScale {
 };
 
 // Makes scores of the products.
-__device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
-                                             uint32 k_smem, int lane)
+template <bool kInSoftmax>
+__device__ __forceinline__ ScoresThemselves scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &,
+                                                         const KeyScale &, uint32 k_smem, int lane)
 {
 #pragma unroll
     for (int n = 0; n < kColTiles; n++) {
@@ -96,4 +97,5 @@ __device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4]
                 s[m][n][2 * h + 1] *= scale.y;
             }
     }
+    return {};
 }
