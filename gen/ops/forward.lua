@@ -64,7 +64,7 @@ local function columns_in_smem(v)
 end
 
 -- Returns bytes of shared memory; the templates assert the same sum. With q=reg, Q passes once through the place of the
--- V tiles. If warps divide columns, each has a place for its S. If keys are divided, the teams' rows of O replace the
+-- V tiles. If warps divide columns, each has a place for its S. If K is rounded, each row has a number. If keys are divided, the teams' rows of O replace the
 -- tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a sum.
 local function smem_bytes(v)
    local d_pad = padded(v)
@@ -76,9 +76,10 @@ local function smem_bytes(v)
    local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * (bytes * v.bc * (v_columns + padding) + scales)
    local tiles = v.q == "reg" and k + math.max(values, q) or q + k + values
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
+   local means = int8.is_on(v) and 4 * v.br or 0
    local o_bytes = 4 * columns.of(v)
    local merged_row = o_bytes + (160 - o_bytes % 128) % 128 + 8
-   return math.max(tiles + sums, v.teams and v.br * (v.teams * merged_row + partial.row_bytes(v)) or 0)
+   return math.max(tiles + sums + means, v.teams and v.br * (v.teams * merged_row + partial.row_bytes(v)) or 0)
 end
 
 -- Returns the registers of a thread for a tile of K or V that it copies: 16 bytes in each pass.

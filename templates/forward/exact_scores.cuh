@@ -8,8 +8,9 @@
 // kv8_scores.cuh.
 using Queries = QueryFragments;
 
+template <bool kInSoftmax>
 __device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                       int)
+                                                       uint32, int)
 {
     return q_frag;
 }
@@ -25,3 +26,5 @@ __device__ __forceinline__ ScoresThemselves scale_scores(float (&)[kRowTiles][kC
 {
     return {};
 }
+
+template <bool kInSoftmax> __device__ __forceinline__ void end_scores(RowState &, uint32, int) {}

@@ -9,7 +9,8 @@
 //
 // Policy of kernels that round Q and K; the others have exact_scores.cuh. quantise.cuh has rounded K. A warp rounds its
 // rows of Q when it has read them, with one scale per row. The products are summed in int32 without error. Each score
-// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores.
+// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores. If only the
+// softmax follows, it does both.
 //
 // Accumulators start at the bits of 1.5 * 2^23. So the integer sum s is the bits of the float 1.5 * 2^23 + s, while |s|
 // < 2^22: 127 * 127 * 256 is less. One multiplication and addition scales it and removes the start.
@@ -25,7 +26,7 @@ static_assert(127 * 127 * kKeyBytes < 1 << 22, "sums are exact");
 struct Queries {
     uint32 bytes[kRowTiles][kByteSteps][4];
     float scale[kRowTiles][2];  // of rows quad_row, quad_row + 8
-    float mean[kRowTiles][2];   // the product of the row and the mean key
+    float mean[kRowTiles][2];   // the product of the row and the mean key; in the softmax: in shared memory
     const float *key_scales;    // of this lane; 4 for each tile
 };
 
@@ -77,8 +78,15 @@ __device__ __forceinline__ uint32 round_four(const Rounding &rounding, uint32 lo
     return pack_bytes(rounding.byte(x.x), rounding.byte(x.y), rounding.byte(y.x), rounding.byte(y.y));
 }
 
+// Where the mean of a row tile's row lies. rows: of the warp.
+__device__ __forceinline__ uint32 mean_place(uint32 rows, int m, int h, int lane)
+{
+    return rows + (m * 16 + h * 8 + lane / 4) * 4;
+}
+
+template <bool kInSoftmax>
 __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, const Params &p, const BlockCoord &coord,
-                                                int lane)
+                                                uint32 rows, int lane)
 {
     const int kv_head = coord.kv_head(p);
     const float *mean = mean_key(p, coord.batch, kv_head) + lane % 4 * 2;
@@ -90,6 +98,8 @@ __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, co
         for (int h = 0; h < 2; h++) {
             uint32 most;
             measure_row(q_frag[m], h, mean, most, q.mean[m][h]);
+            if (kInSoftmax && lane % 4 == 0)
+                store_shared_4(mean_place(rows, m, h, lane), __float_as_uint(q.mean[m][h]));
             const Rounding rounding = rounding_to(most);
             q.scale[m][h] = rounding.scale;
 #pragma unroll
@@ -149,19 +159,20 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], 
     }
 }
 
-// Makes scores of the sums, or says how the softmax does (kInSoftmax): by the multiplication that it has anyway.
+// Makes scores of the sums, or says how the softmax does (kInSoftmax): by the multiplication that it has anyway. Then
+// the product of a query and the mean key comes last, because it changes a row's maximum and nothing else.
 template <bool kInSoftmax>
 __device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
                                              uint32, int)
 {
     ScaledScores scores;
+    scores.start = kStart;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const float factor = q.scale[m][h] * key.scale;
-            scores.factor[m][h] = factor == 0.0f ? kLeastFactor : factor;
-            scores.added[m][h] = fmaf(-kStart, scores.factor[m][h], q.mean[m][h]);
+            scores.factor[m][h] = kInSoftmax && factor == 0.0f ? kLeastFactor : factor;
         }
     if constexpr (kInSoftmax) {
         return scores;
@@ -169,10 +180,27 @@ __device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4]
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-            for (int n = 0; n < kColTiles; n++)
+            for (int h = 0; h < 2; h++) {
+                const float added = fmaf(-kStart, scores.factor[m][h], q.mean[m][h]);
 #pragma unroll
-                for (int e = 0; e < 4; e++)
-                    s[m][n][e] = scores.score(m, e / 2, s[m][n][e]);
+                for (int n = 0; n < kColTiles; n++)
+#pragma unroll
+                    for (int e = 2 * h; e < 2 * h + 2; e++)
+                        s[m][n][e] = fmaf(s[m][n][e], scores.factor[m][h], added);
+            }
         return ScoresThemselves{};
+    }
+}
+
+// Ends the rows of a warp: the means are kept in shared memory, because registers are scarce in the mainloop.
+template <bool kInSoftmax> __device__ __forceinline__ void end_scores(RowState &row, uint32 rows, int lane)
+{
+    if constexpr (kInSoftmax) {
+        __syncwarp();  // one lane of a quad has written them
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                row.max[m][h] += load_shared_4(mean_place(rows, m, h, lane));
     }
 }

@@ -31,8 +31,9 @@ __device__ __forceinline__ void permute_row(uint32 &low, uint32 &high, int lane)
     high = ordered[1];
 }
 
+template <bool kInSoftmax>
 __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                int lane)
+                                                uint32, int lane)
 {
     Queries q;
 #pragma unroll
@@ -99,3 +100,5 @@ __device__ __forceinline__ ScoresThemselves scale_scores(float (&s)[kRowTiles][k
     }
     return {};
 }
+
+template <bool kInSoftmax> __device__ __forceinline__ void end_scores(RowState &, uint32, int) {}

@@ -102,18 +102,19 @@ struct ScoresWithOffset {
     }
 };
 
-// A score is the number times a factor, and what its row has.
+// A score is the number, less `start`, times a factor.
 struct ScaledScores {
-    float factor[kRowTiles][2], added[kRowTiles][2];
+    float factor[kRowTiles][2], start;
 
     __device__ __forceinline__ float score(int m, int h, float x) const
     {
-        return fmaf(x, factor[m][h], added[m][h]);
+        return fmaf(x, factor[m][h], -start * factor[m][h]);
     }
 
     __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
     {
-        return {factor[m][h] * scale_log2, fmaf(-added[m][h], scale_log2, max * scale_log2)};
+        const float of_number = factor[m][h] * scale_log2;
+        return {of_number, fmaf(start, of_number, max * scale_log2)};
     }
 };
 

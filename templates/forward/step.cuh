@@ -126,6 +126,9 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
         terms.template apply<kMasked, true>(s, tile);
 }
 
+// Nothing but the mask comes between products and softmax, so it can make scores of the products.
+constexpr bool kScaledInSoftmax = !kModified && !kTerms;
+
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
 template <bool kMasked, class Scores>
 __device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, OutputTile &o, RowState &row,
