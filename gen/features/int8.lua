@@ -40,15 +40,28 @@ function M.key_columns(v, padded)
    return M.is_on(v) and (v.d + 31) // 32 * 32 // elements.bytes(v) or padded
 end
 
--- Returns the registers besides rows of Q, for each row tile two scales, two products with the mean key, and what
--- scores are multiplied by.
-function M.registers(row_tiles)
-   return 6 * row_tiles + 6
+-- Returns true if scores are scaled by the softmax (templates/forward/step.cuh): nothing else is done to them.
+local function is_scaled_in_softmax(v)
+   return v.softcap == 0 and v.alibi == 0 and v.bias == "none"
+end
+
+-- Returns the instructions for each score besides those of exact scores.
+function M.fp32_per_score(v)
+   return M.is_on(v) and not is_scaled_in_softmax(v) and 1 or 0
+end
+
+-- Returns the registers besides rows of Q, for each row tile two scales and what scores are multiplied by, and two
+-- products with the mean key, which may lie in shared memory.
+function M.registers(v, row_tiles)
+   return (is_scaled_in_softmax(v) and 4 or 6) * row_tiles + 6
 end
 
 -- How many registers too many a variant may have. The model's choices for sm_75 to sm_89 with D = 64 to 256 were
--- compiled: with up to 8 too many they spill 4 bytes at most.
-M.tolerated = 8
+-- compiled: with up to 8 too many they spill 4 bytes at most. Those with two row tiles of a warp and few keys do not
+-- spill with 26, or, under a causal mask, 8 bytes.
+function M.tolerated(v, row_tiles)
+   return row_tiles == 2 and v.bc <= 32 and 26 or 8
+end
 
 -- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles.
 local function threads_of_block(v)

@@ -107,7 +107,7 @@ local function live_registers(v, path)
    local d_pad, dv_pad = padded(v)
    local q = v.q == "reg" and wm * d_pad // (4 * v.parts) or 4 * wm
    if int8.is_on(v) then
-      q = wm * int8.key_columns(v) // 4 + int8.registers(wm)
+      q = wm * int8.key_columns(v) // 4 + int8.registers(v, wm)
    end
    local staged = 0
    if path.register_staging then
@@ -171,7 +171,7 @@ local function find_facts(v, path, registers)
       int8 = int8.is_on(v),
       ex2_per_score = ex2,
       fp32_per_sum = precision.fp32_per_sum(v),
-      more_fp32_per_score = fp32 + (int8.is_on(v) and 1 or 0),
+      more_fp32_per_score = fp32 + int8.fp32_per_score(v),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
    }
 end
@@ -197,7 +197,7 @@ local function fits(v, path, arch)
    local facts = facts_of(v, path, 0)
    if cost.resident_blocks(facts, arch) < 1 then
       return nil, "an SM cannot hold a block"
-   elseif facts.spilled > (facts.int8 and int8.tolerated or tolerated_spill) then
+   elseif facts.spilled > (facts.int8 and int8.tolerated(v, facts.row_tiles) or tolerated_spill) then
       return nil, string.format("about %d registers too many", facts.spilled), true
    elseif spills_with_feature(v, facts.live, arch) then
       return nil, "its features need too many registers", true
