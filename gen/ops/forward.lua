@@ -64,8 +64,9 @@ local function columns_in_smem(v)
 end
 
 -- Returns bytes of shared memory; the templates assert the same sum. With q=reg, Q passes once through the place of the
--- V tiles. If warps divide columns, each has a place for its S. If K is rounded, each row has a number. If keys are divided, the teams' rows of O replace the
--- tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a sum.
+-- V tiles. If warps divide columns, each has a place for its S. If K is rounded, each row has a number. If keys are
+-- divided, the teams' rows of O replace the tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a
+-- sum.
 local function smem_bytes(v)
    local d_pad = padded(v)
    local k_columns, v_columns = columns_in_smem(v)
