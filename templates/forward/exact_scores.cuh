@@ -20,7 +20,7 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-template <bool kInSoftmax>
+template <bool kInSoftmax, bool kMasked>
 __device__ __forceinline__ ScoresThemselves scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &,
                                                          const KeyScale &, uint32, int)
 {

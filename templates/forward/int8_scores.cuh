@@ -15,7 +15,6 @@
 // Accumulators start at the bits of 1.5 * 2^23. So the integer sum s is the bits of the float 1.5 * 2^23 + s, while |s|
 // < 2^22: 127 * 127 * 256 is less. One multiplication and addition scales it and removes the start.
 constexpr float kStart = 12582912.0f;
-constexpr float kLeastFactor = 1e-30f;  // of scores that are all 0: with 0 a hidden score would be NaN, not -infinity
 constexpr int kByteSteps = kKeyBytes / 32;  // k32 steps
 using ByteFill = Fill<kBc, kTeamThreads, kKeyColumns>;
 
@@ -160,8 +159,9 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], 
 }
 
 // Makes scores of the sums, or says how the softmax does (kInSoftmax): by the multiplication that it has anyway. Then
-// the product of a query and the mean key comes last, because it changes a row's maximum and nothing else.
-template <bool kInSoftmax>
+// the product of a query and the mean key comes last, because it changes a row's maximum and nothing else. A mask needs
+// scores: a hidden score is -infinity, and the factor may be NaN.
+template <bool kInSoftmax, bool kMasked>
 __device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
                                              uint32, int)
 {
@@ -170,23 +170,22 @@ __device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4]
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float factor = q.scale[m][h] * key.scale;
-            scores.factor[m][h] = kInSoftmax && factor == 0.0f ? kLeastFactor : factor;
-        }
-    if constexpr (kInSoftmax) {
+        for (int h = 0; h < 2; h++)
+            scores.factor[m][h] = q.scale[m][h] * key.scale;
+    if constexpr (kInSoftmax && !kMasked) {
         return scores;
     } else {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float added = fmaf(-kStart, scores.factor[m][h], q.mean[m][h]);
+                const float factor = scores.factor[m][h];
+                const float added = kInSoftmax ? -kStart * factor : fmaf(-kStart, factor, q.mean[m][h]);
 #pragma unroll
                 for (int n = 0; n < kColTiles; n++)
 #pragma unroll
                     for (int e = 2 * h; e < 2 * h + 2; e++)
-                        s[m][n][e] = fmaf(s[m][n][e], scores.factor[m][h], added);
+                        s[m][n][e] = fmaf(s[m][n][e], factor, added);
             }
         return ScoresThemselves{};
     }

@@ -81,7 +81,7 @@ struct KeyScale {
 };
 
 // Makes scores of the products.
-template <bool kInSoftmax>
+template <bool kInSoftmax, bool kMasked>
 __device__ __forceinline__ ScoresThemselves scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &,
                                                          const KeyScale &, uint32 k_smem, int lane)
 {

@@ -175,7 +175,7 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
-    const auto scores = scale_scores < !kModified && !kTerms > (s, queries, scale, k_smem, own.lane);
+    const auto scores = scale_scores<kScaledInSoftmax, kMasked>(s, queries, scale, k_smem, own.lane);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);
