@@ -198,7 +198,7 @@ local function fits(v, path, arch)
    local facts = facts_of(v, path, 0)
    if cost.resident_blocks(facts, arch) < 1 then
       return nil, "an SM cannot hold a block"
-   elseif facts.spilled > (facts.int8 and int8.tolerated(v, facts.row_tiles) or tolerated_spill) then
+   elseif facts.spilled > (facts.int8 and int8.tolerated or tolerated_spill) then
       return nil, string.format("about %d registers too many", facts.spilled), true
    elseif spills_with_feature(v, facts.live, arch) then
       return nil, "its features need too many registers", true
