@@ -165,21 +165,21 @@ template <bool kInSoftmax, bool kMasked>
 __device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
                                              uint32, int)
 {
-    ScaledScores scores;
-    scores.start = kStart;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            scores.factor[m][h] = q.scale[m][h] * key.scale;
     if constexpr (kInSoftmax && !kMasked) {
+        ScaledScores scores;
+        scores.start = kStart;
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                scores.factor[m][h] = q.scale[m][h] * key.scale;
         return scores;
     } else {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float factor = scores.factor[m][h];
+                const float factor = q.scale[m][h] * key.scale;
                 const float added = kInSoftmax ? -kStart * factor : fmaf(-kStart, factor, q.mean[m][h]);
 #pragma unroll
                 for (int n = 0; n < kColTiles; n++)

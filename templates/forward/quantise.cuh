@@ -14,7 +14,8 @@ constexpr int kSampledKeys = 128;
 constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8 columns of a row
 constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
-constexpr int kTogether = 4;                                          // sampled keys that a thread reads at a time
+constexpr bool kReadsAhead = kParcelPasses <= 2;  // a tile's keys are read while the one before is rounded
+constexpr int kTogether = 4;                      // sampled keys that a thread reads at a time
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
 // Memory by which the threads of a block exchange numbers. Rows are padded, so that the threads of a warp access
@@ -284,8 +285,7 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
             write_mean(memory, mean_key(p, batch, kv_head));
         find_scales(memory, keys, parcels.most(p, keys, mean, tile), key_scales(p, kv_head * all + at));
         const KeyParcels now = parcels;
-        // The next tile's keys are read while this one's are rounded.
-        is_read = at + 1 < end && sequence_of_tile(p, at + 1) == batch;
+        is_read = kReadsAhead && at + 1 < end && sequence_of_tile(p, at + 1) == batch;
         if (is_read)
             parcels.read(p, keys, tile + 1);
         now.write(p, keys, mean, memory.rounding[keys.row % 8 / 2], tile, kv_head * all + at);
