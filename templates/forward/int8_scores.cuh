@@ -26,7 +26,7 @@ struct Queries {
     uint32 bytes[kRowTiles][kByteSteps][4];
     float scale[kRowTiles][2];  // of rows quad_row, quad_row + 8
     float mean[kRowTiles][2];   // the product of the row and the mean key; in the softmax: in shared memory
-    const float *key_scales;    // of this lane; 4 for each tile
+    const float *key_scales;    // 4 for each tile
 };
 
 // c += a b: a is 16x32 row-major, b is 32x8 column-major. c has the bits of integers. SM 7.5 does it with four m8n8k16
@@ -90,7 +90,7 @@ __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, co
     const int kv_head = coord.kv_head(p);
     const float *mean = mean_key(p, coord.batch, kv_head) + lane % 4 * 2;
     Queries q;
-    q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch)) + lane % 4;
+    q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch));
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
@@ -130,7 +130,7 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &, const Pa
 struct KeyScale {
     float scale;
 
-    __device__ __forceinline__ KeyScale(const Queries &q, int tile) : scale(__ldg(q.key_scales + tile * 4)) {}
+    __device__ __forceinline__ KeyScale(const Queries &q, int tile) : scale(__ldg(q.key_scales + (tile * 4 + threadIdx.x % 4))) {}
 };
 
 // S = Q K^T for one tile, as integers that scale_scores makes scores of.
