@@ -15,7 +15,7 @@ constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8
 constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
 constexpr bool kReadsAhead = kParcelPasses <= 2;  // a tile's keys are read while the one before is rounded
-constexpr int kTogether = 4;                      // sampled keys that a thread reads at a time
+constexpr int kSamplesAtOnce = 4;                 // sampled keys that a thread reads at a time
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
 // Memory by which the threads of a block exchange numbers. Rows are padded, so that the threads of a warp access
@@ -86,16 +86,16 @@ __device__ __forceinline__ void find_mean(QuantiseMemory &memory, const Params &
         mean[c] = 0.0f;
     if (keys.row < kParcelRows) {
 #pragma unroll 1
-        for (int i = keys.row; i < count; i += kTogether * kParcelRows) {
-            uint4 bits[kTogether];
+        for (int i = keys.row; i < count; i += kSamplesAtOnce * kParcelRows) {
+            uint4 bits[kSamplesAtOnce];
 #pragma unroll
-            for (int j = 0; j < kTogether; j++) {  // these loads are under way together
+            for (int j = 0; j < kSamplesAtOnce; j++) {  // these loads are under way together
                 const int sample = i + j * kParcelRows;
                 bits[j] = sample < count ? keys.read(p, first + sample * (all / count) + sample * (all % count) / count)
                                          : uint4{};
             }
 #pragma unroll
-            for (int j = 0; j < kTogether; j++) {
+            for (int j = 0; j < kSamplesAtOnce; j++) {
                 less_mean(bits[j], mean, x);
 #pragma unroll
                 for (int c = 0; c < 8; c++)
