@@ -50,13 +50,10 @@ function M.fp32_per_score(v)
    return M.is_on(v) and not is_scaled_in_softmax(v) and 1 or 0
 end
 
--- Returns how many registers fewer than their sum ptxas keeps alive, with two row tiles and few keys. 30 kernels with
--- D = 96 and 128 were compiled for sm_80 to sm_89; those that remain spill 16 bytes at most.
+-- Returns how many registers fewer than their sum ptxas keeps alive. With two row tiles and few keys, 20 kernels with
+-- D = 96 and 128 were compiled for sm_80 to sm_89, and do not spill.
 local function unneeded(v, row_tiles)
-   if row_tiles ~= 2 or v.bc > 48 then
-      return 0
-   end
-   return v.bc > 32 and (v.window > 0 or v.varlen == 1) and 0 or 30
+   return row_tiles == 2 and v.bc <= 32 and v.bias == "none" and 18 or 0
 end
 
 -- Returns the registers besides rows of Q, for each row tile two scales and what scores are multiplied by, and two
