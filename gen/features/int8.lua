@@ -34,10 +34,26 @@ function M.key_columns(v, padded)
    return M.is_on(v) and (v.d + 31) // 32 * 32 // elements.bytes(v) or padded
 end
 
--- Returns the registers besides rows of Q, for each row tile two scales, two products with the mean key, and what
--- scores are multiplied by.
-function M.registers(row_tiles)
-   return 6 * row_tiles + 6
+-- Returns true if scores are scaled by the softmax (templates/forward/step.cuh): nothing else is done to them.
+local function is_scaled_in_softmax(v)
+   return v.softcap == 0 and v.alibi == 0 and v.bias == "none"
+end
+
+-- Returns the instructions for each score besides those of exact scores.
+function M.fp32_per_score(v)
+   return M.is_on(v) and not is_scaled_in_softmax(v) and 1 or 0
+end
+
+-- Returns how many registers fewer than their sum ptxas keeps alive. With two row tiles and few keys, 20 kernels with
+-- D = 96 and 128 were compiled for sm_80 to sm_89, and do not spill.
+local function unneeded(v, row_tiles)
+   return row_tiles == 2 and v.bc <= 32 and v.bias == "none" and 18 or 0
+end
+
+-- Returns the registers besides rows of Q, for each row tile two scales and what scores are multiplied by, and two
+-- products with the mean key, which may lie in shared memory.
+function M.registers(v, row_tiles)
+   return (is_scaled_in_softmax(v) and 4 or 6) * row_tiles + 6 - unneeded(v, row_tiles)
 end
 
 -- How many registers too many a variant may have. The model's choices for sm_75 to sm_89 with D = 64 to 256 were

@@ -64,8 +64,9 @@ local function columns_in_smem(v)
 end
 
 -- Returns bytes of shared memory; the templates assert the same sum. With q=reg, Q passes once through the place of the
--- V tiles. If warps divide columns, each has a place for its S. If keys are divided, the teams' rows of O replace the
--- tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a sum.
+-- V tiles. If warps divide columns, each has a place for its S. If K is rounded, each row has a number. If keys are
+-- divided, the teams' rows of O replace the tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a
+-- sum.
 local function smem_bytes(v)
    local d_pad = padded(v)
    local k_columns, v_columns = columns_in_smem(v)
@@ -76,9 +77,10 @@ local function smem_bytes(v)
    local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * (bytes * v.bc * (v_columns + padding) + scales)
    local tiles = v.q == "reg" and k + math.max(values, q) or q + k + values
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
+   local means = int8.is_on(v) and 4 * v.br or 0
    local o_bytes = 4 * columns.of(v)
    local merged_row = o_bytes + (160 - o_bytes % 128) % 128 + 8
-   return math.max(tiles + sums, v.teams and v.br * (v.teams * merged_row + partial.row_bytes(v)) or 0)
+   return math.max(tiles + sums + means, v.teams and v.br * (v.teams * merged_row + partial.row_bytes(v)) or 0)
 end
 
 -- Returns the registers of a thread for a tile of K or V that it copies: 16 bytes in each pass.
@@ -106,7 +108,7 @@ local function live_registers(v, path)
    local d_pad, dv_pad = padded(v)
    local q = v.q == "reg" and wm * d_pad // (4 * v.parts) or 4 * wm
    if int8.is_on(v) then
-      q = wm * int8.key_columns(v) // 4 + int8.registers(wm)
+      q = wm * int8.key_columns(v) // 4 + int8.registers(v, wm)
    end
    local staged = 0
    if path.register_staging then
@@ -170,7 +172,7 @@ local function find_facts(v, path, registers)
       int8 = int8.is_on(v),
       ex2_per_score = ex2,
       fp32_per_sum = precision.fp32_per_sum(v),
-      more_fp32_per_score = fp32 + (int8.is_on(v) and 1 or 0),
+      more_fp32_per_score = fp32 + int8.fp32_per_score(v),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
    }
 end

@@ -136,7 +136,8 @@ __device__ __forceinline__ void forward(const Params &p)
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
         prologue(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
-        const auto &queries = make_queries(q_frag, p, coord, lane);
+        const uint32 means = smem + kMeanArea + warp_row * 4;
+        const auto &queries = make_queries<kScaledInSoftmax>(q_frag, p, coord, means, lane);
         auto step = [&](auto masked) {
             mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
                                                    own, tile);
@@ -158,6 +159,7 @@ __device__ __forceinline__ void forward(const Params &p)
             for (; tile >= tiles.first; tile -= kTeams)
                 step(Bool<false>{});
         }
+        end_scores<kScaledInSoftmax>(row, means, lane);
     }
     // Epilogue.
     finish_output(o);

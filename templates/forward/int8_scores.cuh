@@ -9,7 +9,8 @@
 //
 // Policy of kernels that round Q and K; the others have exact_scores.cuh. quantise.cuh has rounded K. A warp rounds its
 // rows of Q when it has read them, with one scale per row. The products are summed in int32 without error. Each score
-// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores.
+// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores. If only the
+// softmax follows, it does both.
 //
 // Accumulators start at the bits of 1.5 * 2^23. So the integer sum s is the bits of the float 1.5 * 2^23 + s, while |s|
 // < 2^22: 127 * 127 * 256 is less. One multiplication and addition scales it and removes the start.
@@ -24,8 +25,8 @@ static_assert(127 * 127 * kKeyBytes < 1 << 22, "sums are exact");
 struct Queries {
     uint32 bytes[kRowTiles][kByteSteps][4];
     float scale[kRowTiles][2];  // of rows quad_row, quad_row + 8
-    float mean[kRowTiles][2];   // the product of the row and the mean key
-    const float *key_scales;    // of this lane; 4 for each tile
+    float mean[kRowTiles][2];   // the product of the row and the mean key; in the softmax: in shared memory
+    const float *key_scales;    // 4 for each tile
 };
 
 // c += a b: a is 16x32 row-major, b is 32x8 column-major. c has the bits of integers. SM 7.5 does it with four m8n8k16
@@ -76,16 +77,25 @@ __device__ __forceinline__ uint32 round_four(const Rounding &rounding, uint32 lo
     return pack_bytes(rounding.byte(x.x), rounding.byte(x.y), rounding.byte(y.x), rounding.byte(y.y));
 }
 
+// Where the mean of a row tile's row lies. rows: of the warp.
+__device__ __forceinline__ uint32 mean_place(uint32 rows, int m, int h, int lane)
+{
+    return rows + (m * 16 + h * 8 + lane / 4) * 4;
+}
+
+template <bool kInSoftmax>
 __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, const Params &p, const BlockCoord &coord,
-                                                int lane)
+                                                uint32 rows, int lane)
 {
     const int kv_head = coord.kv_head(p);
     const float *mean = mean_key(p, coord.batch, kv_head) + lane % 4 * 2;
     Queries q;
-    q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch)) + lane % 4;
+    q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch));
     each_of<kRowTiles, 2>([&](int m, int h) {
         uint32 most;
         measure_row(q_frag[m], h, mean, most, q.mean[m][h]);
+        if (kInSoftmax && lane % 4 == 0)
+            store_shared_4(mean_place(rows, m, h, lane), __float_as_uint(q.mean[m][h]));
         const Rounding rounding = rounding_to(most);
         q.scale[m][h] = rounding.scale;
 #pragma unroll
@@ -116,7 +126,10 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &, const Pa
 struct KeyScale {
     float scale;
 
-    __device__ __forceinline__ KeyScale(const Queries &q, int tile) : scale(__ldg(q.key_scales + tile * 4)) {}
+    __device__ __forceinline__ KeyScale(const Queries &q, int tile)
+        : scale(__ldg(q.key_scales + (tile * 4 + threadIdx.x % 4)))
+    {
+    }
 };
 
 // S = Q K^T for one tile, as integers that scale_scores makes scores of.
@@ -141,17 +154,37 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], 
     }
 }
 
-// Makes scores of the sums.
-__device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
+// Makes scores of the sums, or says how the softmax does (kInSoftmax): by the multiplication that it has anyway. Then
+// the product of a query and the mean key comes last, because it changes a row's maximum and nothing else. A mask needs
+// scores: a hidden score is -infinity, and the factor may be NaN.
+template <bool kInSoftmax, bool kMasked>
+__device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
                                              uint32, int)
 {
-    each_of<kRowTiles, 2>([&](int m, int h) {
-        const float factor = q.scale[m][h] * key.scale;
-        const float added = fmaf(-kStart, factor, q.mean[m][h]);
+    if constexpr (kInSoftmax && !kMasked) {
+        ScaledScores scores;
+        scores.start = kStart;
+        each_of<kRowTiles, 2>([&](int m, int h) { scores.factor[m][h] = q.scale[m][h] * key.scale; });
+        return scores;
+    } else {
+        each_of<kRowTiles, 2>([&](int m, int h) {
+            const float factor = q.scale[m][h] * key.scale;
+            const float added = kInSoftmax ? -kStart * factor : fmaf(-kStart, factor, q.mean[m][h]);
 #pragma unroll
-        for (int n = 0; n < kColTiles; n++)
+            for (int n = 0; n < kColTiles; n++)
 #pragma unroll
-            for (int e = 2 * h; e < 2 * h + 2; e++)
-                s[m][n][e] = fmaf(s[m][n][e], factor, added);
-    });
+                for (int e = 2 * h; e < 2 * h + 2; e++)
+                    s[m][n][e] = fmaf(s[m][n][e], factor, added);
+        });
+        return ScoresThemselves{};
+    }
+}
+
+// Ends the rows of a warp: the means are kept in shared memory, because registers are scarce in the mainloop.
+template <bool kInSoftmax> __device__ __forceinline__ void end_scores(RowState &row, uint32 rows, int lane)
+{
+    if constexpr (kInSoftmax) {
+        __syncwarp();  // one lane of a quad has written them
+        each_of<kRowTiles, 2>([&](int m, int h) { row.max[m][h] += load_shared_4(mean_place(rows, m, h, lane)); });
+    }
 }

@@ -143,7 +143,10 @@ struct Rows {
     {
         float offset[kRowTiles][2] = {};
         add_terms<kMasked>(offset);
-        return softmax_tile<kMayBeUnseen<kMasked>, kAlibiOffsets>(s, row, p.scale_log2, offset);
+        if constexpr (kAlibiOffsets)
+            return softmax_tile<kMayBeUnseen<kMasked>>(s, row, p.scale_log2, ScoresWithOffset{offset});
+        else
+            return softmax_tile<kMayBeUnseen<kMasked>>(s, row, p.scale_log2);
     }
 
     __device__ __forceinline__ void finish_o()

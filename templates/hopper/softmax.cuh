@@ -24,27 +24,20 @@ struct Rescale {
     }
 };
 
-// As softmax_tile for mma.sync, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
-template <bool kUnseen, bool kOffsets = true>
+// As softmax_tile for mma.sync, but returns how O must be rescaled.
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                                const float (&offset)[kRowTiles][2])
+                                                const Scores &scores = {})
 {
     Rescale rescale;
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
     if (rescale.wanted)
         each_of<kRowTiles, 2>([&](int m, int h) {
             rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
             row.sum[m][h] *= rescale.by[m][h];
         });
-    make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
     return rescale;
-}
-
-template <bool kUnseen>
-__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2)
-{
-    constexpr float kNoOffset[kRowTiles][2] = {};
-    return softmax_tile<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
