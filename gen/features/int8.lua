@@ -1,6 +1,7 @@
 -- int8: Q K^T in 8-bit integers, where the problem permits it (scores=int8). A step before attention rounds K
 -- (templates/forward/quantise.cuh); the main step rounds Q.
 local elements = require("core.elements")
+local features = require("features.list")
 local lengths = require("features.lengths")
 local window = require("features.window")
 
@@ -36,7 +37,7 @@ end
 
 -- Returns true if scores are scaled by the softmax (templates/forward/step.cuh): nothing else is done to them.
 local function is_scaled_in_softmax(v)
-   return v.softcap == 0 and v.alibi == 0 and v.bias == "none"
+   return features.modifiers(v) == 0
 end
 
 -- Returns the instructions for each score besides those of exact scores.

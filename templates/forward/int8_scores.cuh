@@ -9,8 +9,8 @@
 //
 // Policy of kernels that round Q and K; the others have exact_scores.cuh. quantise.cuh has rounded K. A warp rounds its
 // rows of Q when it has read them, with one scale per row. The products are summed in int32 without error. Each score
-// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores. If only the
-// softmax follows, it does both.
+// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores. If only
+// the softmax follows, it does both.
 //
 // Accumulators start at the bits of 1.5 * 2^23. So the integer sum s is the bits of the float 1.5 * 2^23 + s, while |s|
 // < 2^22: 127 * 127 * 256 is less. One multiplication and addition scales it and removes the start.
@@ -180,11 +180,10 @@ __device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4]
     }
 }
 
-// Ends the rows of a warp: the means are kept in shared memory, because registers are scarce in the mainloop.
+// Ends the rows of a warp: the means are kept in shared memory, because registers are scarce in the mainloop. Its
+// barriers come between the quad's lane that wrote them and this.
 template <bool kInSoftmax> __device__ __forceinline__ void end_scores(RowState &row, uint32 rows, int lane)
 {
-    if constexpr (kInSoftmax) {
-        __syncwarp();  // one lane of a quad has written them
+    if constexpr (kInSoftmax)
         each_of<kRowTiles, 2>([&](int m, int h) { row.max[m][h] += load_shared_4(mean_place(rows, m, h, lane)); });
-    }
 }

@@ -1300,12 +1300,61 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
-// added to all scores of a row, if kOffsets.
-template <bool kOffsets>
-__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
-                                            float scale_log2, const float (&offset)[kRowTiles][2],
-                                            float (&tile_max)[kRowTiles][2])
+// ---- what scores are made of: numbers of a row tile, [row tile][rows quad_row, quad_row + 8] ----
+
+// P of a row is 2^(number * factor - shift).
+struct Exponent {
+    float factor, shift;
+};
+
+// The numbers are the scores.
+struct ScoresThemselves {
+    __device__ __forceinline__ float score(int, int, float x) const
+    {
+        return x;
+    }
+
+    __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
+    {
+        return {scale_log2, max * scale_log2};
+    }
+};
+
+// A score is the number and what its row has.
+struct ScoresWithOffset {
+    const float (&offset)[kRowTiles][2];
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return x + offset[m][h];
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        return {scale_log2, (max - offset[m][h]) * scale_log2};
+    }
+};
+
+// A score is the number, less `start`, times a factor.
+struct ScaledScores {
+    float factor[kRowTiles][2], start;
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return fmaf(x, factor[m][h], -start * factor[m][h]);
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        const float of_number = factor[m][h] * scale_log2;
+        return {of_number, fmaf(start, of_number, max * scale_log2)};
+    }
+};
+
+// Computes the maxima of this lane's scores. Returns true if one has grown so much that O must be rescaled.
+template <class Scores>
+__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const Scores &scores,
+                                            const RowState &row, float scale_log2, float (&tile_max)[kRowTiles][2])
 {
     bool grown = false;
 #pragma unroll
@@ -1316,8 +1365,7 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
 #pragma unroll
             for (int n = 1; n < kColTiles; n++)
                 x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            if constexpr (kOffsets)
-                x += offset[m][h];
+            x = scores.score(m, h, x);
             tile_max[m][h] = x;
             grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
         }
@@ -1339,22 +1387,22 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
 }
 
 // Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
-template <bool kUnseen, bool kOffsets>
-__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                          const float (&offset)[kRowTiles][2])
+template <bool kUnseen, class Scores>
+__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
+                                          float scale_log2)
 {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-            const float shift = none ? 0.0f : max * scale_log2;
+            const Exponent exponent = scores.exponent(m, h, scale_log2, row.max[m][h]);
+            const float shift = none ? 0.0f : exponent.shift;
 #pragma unroll
             for (int n = 0; n < kColTiles; n++) {
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
+                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], exponent.factor, -shift));
                     row.sum[m][h] += s[m][n][e];
                 }
             }
@@ -1364,13 +1412,13 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
 
 // For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
 // have seen no key yet.
-template <bool kUnseen>
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
-                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2,
+                                             const Scores &scores = {})
 {
-    constexpr float kNoOffset[kRowTiles][2] = {};
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++) {
@@ -1386,7 +1434,7 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
             }
         }
     }
-    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
 }
 
 // ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
@@ -2125,29 +2173,22 @@ struct Rescale {
     }
 };
 
-// As softmax_tile for mma.sync, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
-template <bool kUnseen, bool kOffsets = true>
+// As softmax_tile for mma.sync, but returns how O must be rescaled.
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                                const float (&offset)[kRowTiles][2])
+                                                const Scores &scores = {})
 {
     Rescale rescale;
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
     if (rescale.wanted)
         each_of<kRowTiles, 2>([&](int m, int h) {
             rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
             row.sum[m][h] *= rescale.by[m][h];
         });
-    make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
     return rescale;
-}
-
-template <bool kUnseen>
-__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2)
-{
-    constexpr float kNoOffset[kRowTiles][2] = {};
-    return softmax_tile<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
@@ -2287,7 +2328,10 @@ struct Rows {
     {
         float offset[kRowTiles][2] = {};
         add_terms<kMasked>(offset);
-        return softmax_tile<kMayBeUnseen<kMasked>, kAlibiOffsets>(s, row, p.scale_log2, offset);
+        if constexpr (kAlibiOffsets)
+            return softmax_tile<kMayBeUnseen<kMasked>>(s, row, p.scale_log2, ScoresWithOffset{offset});
+        else
+            return softmax_tile<kMayBeUnseen<kMasked>>(s, row, p.scale_log2);
     }
 
     __device__ __forceinline__ void finish_o()

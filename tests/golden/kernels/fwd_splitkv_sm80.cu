@@ -543,7 +543,9 @@ constexpr int kVArea = kKArea + kTeams * kKStages * kKvTileBytes;
 constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
 // Partial sums of S of each warp, in fp32, if warps divide columns (sum_scores.cuh).
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
-constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+// Products of the rows and the mean key, if K is rounded (int8_scores.cuh).
+constexpr int kMeanArea = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+constexpr int kTileBytes = kMeanArea + (kInt8Scores ? kBr * 4 : 0);
 // After the mainloop: the teams' rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
 constexpr int kMergeBytes = kBr * (kTeams * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8) + kMerges * 4);
 constexpr int kSmemBytes = kSplit && kMergeBytes > kTileBytes ? kMergeBytes : kTileBytes;
@@ -1815,12 +1817,61 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
-// added to all scores of a row, if kOffsets.
-template <bool kOffsets>
-__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
-                                            float scale_log2, const float (&offset)[kRowTiles][2],
-                                            float (&tile_max)[kRowTiles][2])
+// ---- what scores are made of: numbers of a row tile, [row tile][rows quad_row, quad_row + 8] ----
+
+// P of a row is 2^(number * factor - shift).
+struct Exponent {
+    float factor, shift;
+};
+
+// The numbers are the scores.
+struct ScoresThemselves {
+    __device__ __forceinline__ float score(int, int, float x) const
+    {
+        return x;
+    }
+
+    __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
+    {
+        return {scale_log2, max * scale_log2};
+    }
+};
+
+// A score is the number and what its row has.
+struct ScoresWithOffset {
+    const float (&offset)[kRowTiles][2];
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return x + offset[m][h];
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        return {scale_log2, (max - offset[m][h]) * scale_log2};
+    }
+};
+
+// A score is the number, less `start`, times a factor.
+struct ScaledScores {
+    float factor[kRowTiles][2], start;
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return fmaf(x, factor[m][h], -start * factor[m][h]);
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        const float of_number = factor[m][h] * scale_log2;
+        return {of_number, fmaf(start, of_number, max * scale_log2)};
+    }
+};
+
+// Computes the maxima of this lane's scores. Returns true if one has grown so much that O must be rescaled.
+template <class Scores>
+__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const Scores &scores,
+                                            const RowState &row, float scale_log2, float (&tile_max)[kRowTiles][2])
 {
     bool grown = false;
 #pragma unroll
@@ -1831,8 +1882,7 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
 #pragma unroll
             for (int n = 1; n < kColTiles; n++)
                 x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            if constexpr (kOffsets)
-                x += offset[m][h];
+            x = scores.score(m, h, x);
             tile_max[m][h] = x;
             grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
         }
@@ -1854,22 +1904,22 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
 }
 
 // Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
-template <bool kUnseen, bool kOffsets>
-__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                          const float (&offset)[kRowTiles][2])
+template <bool kUnseen, class Scores>
+__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
+                                          float scale_log2)
 {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-            const float shift = none ? 0.0f : max * scale_log2;
+            const Exponent exponent = scores.exponent(m, h, scale_log2, row.max[m][h]);
+            const float shift = none ? 0.0f : exponent.shift;
 #pragma unroll
             for (int n = 0; n < kColTiles; n++) {
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
+                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], exponent.factor, -shift));
                     row.sum[m][h] += s[m][n][e];
                 }
             }
@@ -1879,13 +1929,13 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
 
 // For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
 // have seen no key yet.
-template <bool kUnseen>
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
-                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2,
+                                             const Scores &scores = {})
 {
-    constexpr float kNoOffset[kRowTiles][2] = {};
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++) {
@@ -1901,7 +1951,7 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
             }
         }
     }
-    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
 }
 
 // ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
@@ -2507,8 +2557,9 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
 // kv8_scores.cuh.
 using Queries = QueryFragments;
 
+template <bool kInSoftmax>
 __device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                       int)
+                                                       uint32, int)
 {
     return q_frag;
 }
@@ -2518,7 +2569,13 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-template <class... Any> __device__ __forceinline__ void scale_scores(const Any &...) {}
+template <bool kInSoftmax, bool kMasked, class... Any>
+__device__ __forceinline__ ScoresThemselves scale_scores(const Any &...)
+{
+    return {};
+}
+
+template <bool kInSoftmax, class... Any> __device__ __forceinline__ void end_scores(const Any &...) {}
 
 // ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
 //
@@ -2721,16 +2778,19 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
         terms.template apply<kMasked, true>(s, tile);
 }
 
+// Nothing but the mask comes between products and softmax, so it can make scores of the products.
+constexpr bool kScaledInSoftmax = !kModified && !kTerms;
+
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
-template <bool kMasked>
-__device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState &row, Dropout &dropped, KeyFills &fills,
-                                          const Pages &pages, const Params &p, const BlockCoord &coord,
-                                          const KeyStream &to, const WarpRows &own, uint32 v_smem, int tile, int next,
-                                          bool has_next)
+template <bool kMasked, class Scores>
+__device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, OutputTile &o, RowState &row,
+                                          Dropout &dropped, KeyFills &fills, const Pages &pages, const Params &p,
+                                          const BlockCoord &coord, const KeyStream &to, const WarpRows &own,
+                                          uint32 v_smem, int tile, int next, bool has_next)
 {
     if constexpr (kMasked)
         mask_scores(s, p, coord, own.first_row, tile, own.lane);
-    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
+    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2, scores);
     product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
             issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
@@ -2767,14 +2827,14 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
-    scale_scores(s, queries, scale, k_smem, own.lane);
+    const auto scores = scale_scores<kScaledInSoftmax, kMasked>(s, queries, scale, k_smem, own.lane);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, scores, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))
@@ -2938,7 +2998,8 @@ __device__ __forceinline__ void forward(const Params &p)
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
         prologue(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
-        const auto &queries = make_queries(q_frag, p, coord, lane);
+        const uint32 means = smem + kMeanArea + warp_row * 4;
+        const auto &queries = make_queries<kScaledInSoftmax>(q_frag, p, coord, means, lane);
         auto step = [&](auto masked) {
             mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
                                                    own, tile);
@@ -2960,6 +3021,7 @@ __device__ __forceinline__ void forward(const Params &p)
             for (; tile >= tiles.first; tile -= kTeams)
                 step(Bool<false>{});
         }
+        end_scores<kScaledInSoftmax>(row, means, lane);
     }
     // Epilogue.
     finish_output(o);
