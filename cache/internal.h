@@ -85,8 +85,8 @@ fa2_status fa2i_path_create(const char *path, bool *ret_created);
 /* Could fa2i_path_create make a missing file? Checks permissions alone, and creates nothing. */
 fa2_status fa2i_path_check_creatable(const char *path);
 
-/* Refuse a file that is not regular or not readable, that others can write, or that belongs to another user. *ret_resolved has no
- * symbolic links and belongs to the caller (fa2i_free). FA2_E_NOT_FOUND: there is no such file. */
+/* Refuse a file that is not regular or not readable, that others can write, or that belongs to another user.
+ * *ret_resolved has no symbolic links and belongs to the caller (fa2i_free). FA2_E_NOT_FOUND: there is no such file. */
 fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info);
 
 /* The same for the files that SQLite keeps beside the database. */

@@ -96,6 +96,9 @@ export FA2_DB="$folder/fa2.db"
 run 0 build --arch sm_86,sm_75 --shape Hq=2,Sq=64,D=16 --db "$folder/no_cpp.db" --jobs 2
 run 0 list --db "$folder/no_cpp.db"
 lacks err "no results"
+run 0 forget --device "RTX 3060" --db "$folder/no_cpp.db" # its kernels stay, and most of them compiled
+run 0 list --db "$folder/no_cpp.db"
+lacks err "no results"
 
 # ---- a build, and the database it makes ----
 shape=Hq=2,Sq=64,D=16

@@ -129,7 +129,7 @@ static const char times_sql[] =
     "WITH timed AS (SELECT m.device, m.problem, m.kernel, max(m.median_us, ifnull(1.001 * w.median_us, 0)) AS us, "
     "NOT s.modelled AS measured FROM measurement m JOIN session s ON s.id = m.session AND s.device = m.device "
     "LEFT JOIN winner w ON w.device = m.device AND w.problem = m.problem AND w.kernel <> m.kernel "
-    "AND w.measured AND NOT s.modelled WHERE m.outcome = 'ok' AND m.n > 0 UNION ALL "
+    "AND w.session >= m.session AND w.measured AND NOT s.modelled WHERE m.outcome = 'ok' AND m.n > 0 UNION ALL "
     "SELECT w.device, w.problem, w.kernel, iif(w.measured, w.median_us, w.model_us), w.measured "
     "FROM winner w JOIN session s ON s.id = w.session AND s.device = w.device "
     "WHERE NOT EXISTS (SELECT 1 FROM measurement m WHERE m.device = w.device "

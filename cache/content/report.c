@@ -242,10 +242,10 @@ fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *use
     static const char from[] =
         " FROM (SELECT d.*, CASE WHEN NOT EXISTS (SELECT 1 FROM winner WHERE device = d.id)"
         " AND NOT EXISTS (SELECT 1 FROM measurement WHERE device = d.id) THEN"
-        " (SELECT count(*) || ' of its kernels did not compile: ' ||"
-        " coalesce(min(substr(log, 1, instr(log || char(10), char(10)) - 1)), 'no reason was stored')"
-        " FROM kernel WHERE outcome = 'compile_error'"
-        " AND rtrim(target, 'af') IN ('sm_' || d.arch, 'compute_' || d.arch) GROUP BY outcome)"
+        " (SELECT count(*) || ' of its kernels did not compile: ' || coalesce("
+        "min(nullif(substr(log, 1, instr(log || char(10), char(10)) - 1), '')), 'no reason was stored')"
+        " FROM kernel WHERE rtrim(target, 'af') IN ('sm_' || d.arch, 'compute_' || d.arch)"
+        " GROUP BY NULL HAVING min(outcome = 'compile_error'))"
         " END AS uncompiled FROM device d) WHERE true";
     const query q = {"device", from, " ORDER BY name, arch, real, id", NULL, no_extras};
     return list_alone(cache, &q, row, user);

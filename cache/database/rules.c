@@ -121,7 +121,7 @@ bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
 
 /* ---- sentences ---- */
 
-_Static_assert(2 * FA2I_KEY_BYTES == 64, "describe says so");
+_Static_assert(2 * FA2I_KEY_BYTES == 64, "the text of FA2I_RULE_KEY says 64");
 
 static void describe(const fa2i_rule *rule, char *out, size_t bytes)
 {

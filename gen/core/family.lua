@@ -48,7 +48,7 @@ function methods.misfit(self, v)
 end
 
 -- Fields of problems that a family without their axes serves.
-local unasked = {head_dim_v = 0, window = 0, causal = 0}
+local unasked = {head_dim_v = 0, window = 0, causal = 0, kv = "dtype", kv_scales = "fp32"}
 
 -- Returns typical problems of a problem's class, to select by.
 local function typical_problems(self, problem, arch)
@@ -160,8 +160,8 @@ function methods.rejected(self, problem, arch, spilling)
    return list
 end
 
--- Returns a recipe whose steps are complete. The entry point of the main step has the family's name; a step's suffix is
--- added, or the role of another step. smem: bytes of shared memory, 0 unless the step or the family says them.
+-- Returns a recipe whose steps are complete. The main step's entry point has the family's name. The others' names add
+-- the step's suffix, or else "_" and its role. smem: bytes of shared memory, 0 unless the step or the family says them.
 local function complete_steps(self, recipe, v)
    for _, step in ipairs(recipe.steps) do
       local is_main = step.role == "main"

@@ -45,14 +45,14 @@ function M.fp32_per_score(v)
    return M.is_on(v) and not is_scaled_in_softmax(v) and 1 or 0
 end
 
--- Returns how many registers fewer than their sum ptxas keeps alive. With two row tiles and few keys, 20 kernels with
--- D = 96 and 128 were compiled for sm_80 to sm_89, and do not spill.
+-- Returns the registers by which the estimate is too high: with two row tiles and few keys, 20 kernels with D = 96 and
+-- 128 were compiled for sm_80 to sm_89, and do not spill.
 local function unneeded(v, row_tiles)
    return row_tiles == 2 and v.bc <= 32 and v.bias == "none" and 18 or 0
 end
 
--- Returns the registers besides rows of Q, for each row tile two scales and what scores are multiplied by, and two
--- products with the mean key, which may lie in shared memory.
+-- Returns the registers besides rows of Q. A row tile has two scales and two factors of scores; and two products with
+-- the mean key, unless they lie in shared memory.
 function M.registers(v, row_tiles)
    return (is_scaled_in_softmax(v) and 4 or 6) * row_tiles + 6 - unneeded(v, row_tiles)
 end

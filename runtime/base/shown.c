@@ -184,7 +184,8 @@ static void put_string(sink *to, const conversion *c, const char *text, const ch
     put_blanks(to, left ? blanks : 0);
 }
 
-/* string: text is the inside of a string, and its quotes and backslashes are not escaped yet. */
+/* Puts text as JSON with only plain characters; others are escaped. string: text is the inside of a string, and its
+ * quotes and backslashes are not escaped yet. */
 static void put_json(sink *to, const char *text, size_t bytes, bool string)
 {
     for (size_t at = 0; at < bytes;) {

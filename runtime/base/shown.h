@@ -41,9 +41,12 @@ void fa2i_shown_append(char *out, size_t out_bytes, const char *text, bool lines
 /* The same at the end of a growing text, which stays one line. */
 void fa2i_shown_add(fa2i_text *out, const char *text);
 
-/* Prints JSON, like fprintf. In the format ' stands for ". A %s is a quoted string; fa2i_json_null, or NULL, is null. %i
- * is true or false. A real number that is not finite is null; fa2i_json_known makes it of a number that is not positive,
- * so not known. */
+/* Prints JSON, like fprintf. The format differs from printf's:
+ *     '   is printed as "
+ *     %s  a quoted string; fa2i_json_null, or NULL, is null
+ *     %i  a BOOL: true or false
+ *     %f  and other real numbers: null unless the number is finite
+ * fa2i_json_known returns NaN, which is printed as null, unless the number is positive. */
 extern const char fa2i_json_null[];
 void fa2i_json_write(FILE *out, const char *format, ...) FA2I_PRINTF(2, 3);
 static inline double fa2i_json_known(double number)

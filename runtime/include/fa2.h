@@ -409,9 +409,9 @@ typedef struct fa2_problem {
 
 /* ---- operands ---- */
 
-/* A tensor on the device. Strides count elements. They are multiples of 16 bytes (8 elements of 16 bits) and not negative.
- * The stride of a dimension of extent 1 may be anything. The rows of a sequence do not overlap. Batches and heads of an
- * input may share memory (stride 0). The last element lies below address 2^60. */
+/* A tensor on the device. Strides count elements. They are multiples of 16 bytes (8 elements of 16 bits) and not
+ * negative. The stride of a dimension of extent 1 may be anything. The rows of a sequence do not overlap. Batches and
+ * heads of an input may share memory (stride 0). The last element lies below address 2^60. */
 typedef struct fa2_tensor {
     void *data; /* device pointer, 16-byte aligned */
     int64_t stride_batch;

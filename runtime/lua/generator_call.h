@@ -50,6 +50,8 @@ struct fa2i_generator_call {
     fa2_status status; /* set with the message for failures that are not Lua errors */
 };
 
+/* Checks the problem, if there is one, and calls the entry point. The caller frees call->items (fa2i_free), also after a
+ * failure. */
 fa2_status fa2i_generator_ask(fa2i_generator_call *call);
 
 /* For take: makes call->items for the list on top of the stack, and counts them. NULL: call->status says why. */

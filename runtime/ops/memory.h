@@ -20,9 +20,9 @@ typedef struct fa2i_memory {
     int32_t extents[3];
 } fa2i_memory;
 
-/* Checks and locates a tensor of elements of 1, 2 or 4 bytes. extents: batch, seq, heads. Its pointer and its
- * strides are multiples of 16 bytes. A stride of extent 1 is never used, and may be anything. A tensor that is read may repeat batches and heads (stride 0). No two rows of a tensor that is written share
- * a byte. writer: the function that writes it, for messages; NULL: it is read. */
+/* Checks and locates a tensor of elements of 1, 2 or 4 bytes. extents: batch, seq, heads. Its pointer and its strides
+ * are multiples of 16 bytes. A stride of extent 1 is never used, and may be anything. A tensor that is read may repeat
+ * batches and heads (stride 0). No two rows of a tensor that is written share a byte. writer: the function that writes it, for messages; NULL: it is read. */
 fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
                                int32_t elem_bytes, const char *writer, fa2i_memory *ret_memory);
 

@@ -5,6 +5,8 @@
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
 // rows_of_group.cuh) and their places in tensors.
+
+// Adds to a policy of rows where a row lies in Q, O and LSE.
 template <class Rows> struct PlacedRows : Rows {
     using Rows::Rows;
 

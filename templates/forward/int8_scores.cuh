@@ -10,7 +10,8 @@
 // Policy of kernels that round Q and K; the others have exact_scores.cuh. quantise.cuh has rounded K. A warp rounds its
 // rows of Q when it has read them, with one scale per row. The products are summed in int32 without error. Each score
 // is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores. If only
-// the softmax follows, it does both.
+// the softmax follows, it scales the scores of tiles without a mask, and end_scores adds the product with the mean key
+// to each row's maximum.
 //
 // Accumulators start at the bits of 1.5 * 2^23. So the integer sum s is the bits of the float 1.5 * 2^23 + s, while |s|
 // < 2^22: 127 * 127 * 256 is less. One multiplication and addition scales it and removes the start.
@@ -18,7 +19,7 @@ constexpr float kStart = 12582912.0f;
 constexpr int kByteSteps = kKeyBytes / 32;  // k32 steps
 using ByteFill = Fill<kBc, kTeamThreads, kKeyColumns>;
 
-static_assert(kQInRegisters && kParts == 1 && !kVInK && !kSplit, "a warp rounds whole rows of Q");
+static_assert(kQInRegisters && kParts == 1 && kTeams == 1 && !kVInK && !kSplit, "a warp rounds whole rows of Q");
 static_assert(127 * 127 * kKeyBytes < 1 << 22, "sums are exact");
 
 // This lane's part of the rows of a warp.
@@ -180,8 +181,8 @@ __device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4]
     }
 }
 
-// Ends the rows of a warp: the means are kept in shared memory, because registers are scarce in the mainloop. Its
-// barriers come between the quad's lane that wrote them and this.
+// Adds each row's product with the mean key to its maximum. make_queries has stored the products in shared memory,
+// because registers are scarce in the mainloop, whose barriers order that before this.
 template <bool kInSoftmax> __device__ __forceinline__ void end_scores(RowState &row, uint32 rows, int lane)
 {
     if constexpr (kInSoftmax)

@@ -64,14 +64,14 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// ---- what scores are made of: numbers of a row tile, [row tile][rows quad_row, quad_row + 8] ----
+// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
 
-// P of a row is 2^(number * factor - shift).
+// P is 2^(accumulator * factor - shift).
 struct Exponent {
     float factor, shift;
 };
 
-// The numbers are the scores.
+// The accumulators are the scores.
 struct ScoresThemselves {
     __device__ __forceinline__ float score(int, int, float x) const
     {
@@ -84,7 +84,7 @@ struct ScoresThemselves {
     }
 };
 
-// A score is the number and what its row has.
+// A score is the accumulator plus its row's offset.
 struct ScoresWithOffset {
     const float (&offset)[kRowTiles][2];
 
@@ -99,7 +99,7 @@ struct ScoresWithOffset {
     }
 };
 
-// A score is the number, less `start`, times a factor.
+// A score is the accumulator, less `start`, times its row's factor.
 struct ScaledScores {
     float factor[kRowTiles][2], start;
 

@@ -126,7 +126,7 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
         terms.template apply<kMasked, true>(s, tile);
 }
 
-// Nothing but the mask comes between products and softmax, so it can make scores of the products.
+// True if only a mask comes between products and softmax: then the softmax scales the products itself.
 constexpr bool kScaledInSoftmax = !kModified && !kTerms;
 
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.

@@ -32,8 +32,8 @@ struct Barriers {
 
     __device__ __forceinline__ StageBarriers d_o(int stage) const
     {
-        const uint32 before = q(stage).full;
-        return {before + 16, before + 24};
+        const uint32 of_q = q(stage).full;
+        return {of_q + 16, of_q + 24};
     }
 
     // kByProduct: of P^T; kAddsApart: of dQ in shared memory.

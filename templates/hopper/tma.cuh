@@ -12,7 +12,7 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
-// Addresses of the two mbarriers of a stage: of loads that are there, and of warps that have read them.
+// Addresses of the two mbarriers of a stage. full: its data are there; empty: they are read.
 struct StageBarriers {
     uint32 full, empty;
 };

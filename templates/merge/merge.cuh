@@ -18,7 +18,7 @@ constexpr int largest_power_of_two(int power, int at_most)
 
 constexpr int kQuads = kHeadDim / 4;                                        // groups of four columns
 constexpr int kLanes = largest_power_of_two(1, kQuads < 32 ? kQuads : 32);  // of a row
-constexpr int kBlockRows = kThreads / kLanes;                               // groups of lanes in a block
+constexpr int kBlockRows = kThreads / kLanes;                               // rows of a block, one per group of lanes
 
 // Where a row is. Rows are counted in the order of LSE: batch, head, row of the sequence.
 struct RowCoord {

@@ -338,6 +338,19 @@ class OnHost(unittest.TestCase):
         self.assertEqual(fa2_attn.transformers._refusal(torch.empty(1, dtype=torch.float64), None),
                          "the tensors are torch.float64")
 
+    def test_fp32_cache(self):
+        """Padding before the text in a cache that has room behind it: causal masks and windows end with the text."""
+        g = torch.Generator().manual_seed(3)
+        q, k, v = (torch.randn((2, 2, rows, 16), generator=g) for rows in (20, 24, 24))
+        bounds, sinks = torch.tensor([[0, 20], [3, 20]], dtype=torch.int32).reshape(2, 1, 1, 2), torch.randn(2, generator=g)
+        for window in (None, 6):
+            mask = fa2_attn.transformers._mask_of_all(q, k, bounds, True, window)
+            scores = (q @ k.mT / 4).masked_fill(~mask, -torch.inf)
+            scores = torch.cat([scores, sinks[:, None, None].expand(2, 2, 20, 1)], -1)
+            with self.subTest(window=window), torch.no_grad():
+                out = fa2_attn.transformers._attend(q, k, v, None, bounds, {}, True, None, window, None, sinks, 0.0, None, {})
+                self.assertLess((out.transpose(1, 2) - scores.softmax(-1)[..., :-1] @ v).abs().max().item(), 1e-5)
+
     def test_learned_bias(self):
         """T5: relative positions in the first layer, zeros across; with padding and without."""
         config = transformers.T5Config(vocab_size=500, d_model=32, d_kv=16, d_ff=32, num_layers=2, num_heads=2,

@@ -90,6 +90,7 @@ static void add_row(fa2i_table *table, const fa2i_benchmark *b, double exact_us)
 {
     char gain[32], errors[FA2I_NUMBERS][32];
     const fa2i_timed *t = &b->timed[0];
+    _Static_assert(FA2I_NUMBERS == 4, "the row has a column for each");
     snprintf(gain, sizeof gain, exact_us > 0 ? "%.3f" : "-", exact_us / t->us.order.median);
     fa2i_table_row(table, "%s%s\t%.3f\t%s\t%s\t%s\t%s\t%s", name_of(&b->problem),
                    b->problem.kv_scales == FA2_SCALES_FP16 ? " fp16" : "", t->us.order.median, gain,

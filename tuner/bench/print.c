@@ -65,7 +65,7 @@ static const char *format_share(double share, char out[32])
     return out;
 }
 
-/* Prints a number. One that is not positive is not known. */
+/* Prints a number, or nothing unless it is positive: then it is not known. */
 static void print_known(double number, FILE *out)
 {
     if (number > 0)

@@ -6,7 +6,6 @@
  * tuner gets it as its standard input, opened separately, so that each reads it from the beginning.
  */
 #define _GNU_SOURCE /* for memfd_create */
-#include "tuner/search/compile_all.h"
 #include "tuner/commands/all_devices.h"
 
 #include <errno.h>
@@ -22,6 +21,7 @@
 #include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/cuda_api.h"
+#include "tuner/search/compile_all.h"
 
 extern char **environ;
 

@@ -25,9 +25,9 @@ static const char *conclusion(const fa2i_machine *m)
 /* Leaves the object open. */
 static void print_part_json(const char *name, const fa2i_found *found, const char *path, int version)
 {
-    const bool is = found->status == FA2_OK;
-    fa2i_json_write(stdout, "%s:{'found':%i,'path':%s,'version':%d,'missing':%s", name, is, is ? path : fa2i_json_null,
-                    version, is ? fa2i_json_null : found->message);
+    const bool ok = found->status == FA2_OK;
+    fa2i_json_write(stdout, "%s:{'found':%i,'path':%s,'version':%d,'missing':%s", name, ok, ok ? path : fa2i_json_null,
+                    version, ok ? fa2i_json_null : found->message);
 }
 
 static void print_device_json(int ordinal, const fa2i_machine_device *d)

@@ -220,12 +220,9 @@ done:
 /* user: the name of --device, or NULL. */
 static int say_one_uncompiled(void *user, int columns, const char *const *names, const char *const *values)
 {
-    const char *name = "", *arch = "", *reason = NULL;
-    for (int i = 0; i < columns; i++) {
-        name = strcmp(names[i], "name") == 0 && values[i] != NULL ? values[i] : name;
-        arch = strcmp(names[i], "arch") == 0 && values[i] != NULL ? values[i] : arch;
-        reason = strcmp(names[i], "uncompiled") == 0 ? values[i] : reason;
-    }
+    const char *name = fa2i_row_value(columns, names, values, "name");
+    const char *arch = fa2i_row_value(columns, names, values, "arch");
+    const char *reason = fa2i_row_value(columns, names, values, "uncompiled");
     if (reason != NULL && (user == NULL || has_part(name, user)))
         fa2i_shown_print(stderr, "fa2-tune: %s (sm_%s) has no results: %s\n", name, arch, reason);
     return 0;

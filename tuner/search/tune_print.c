@@ -51,7 +51,7 @@ static double gain(const fa2i_tune_problem *problem)
     return us > 0 ? problem->winner.default_us / us : 0;
 }
 
-/* Formats a number with so many decimals and a suffix. One that is not positive is not known. */
+/* Formats a number with so many decimals and a suffix, or "-" unless it is positive: then it is not known. */
 static const char *format_known(double number, int decimals, const char *suffix, char out[32])
 {
     snprintf(out, 32, number > 0 ? "%.*f%s" : "-", decimals, number, suffix);

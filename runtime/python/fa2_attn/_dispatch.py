@@ -221,7 +221,8 @@ def is_readable(tensor: Tensor, seq: int) -> bool:
     begins = tensor.data_ptr() // tensor.element_size() if is_real else tensor.storage_offset()
     are_apart = tensor.shape[seq] < 2 or tensor.stride(seq) >= tensor.shape[-1]
     step = 16 // tensor.element_size()
-    return last == 1 and begins % step == 0 and are_apart and not any(stride % step for stride in outer)
+    ready = last == 1 and begins % step == 0 and are_apart and not any(stride % step for stride in outer)
+    return ready  # type: ignore[return-value]
 
 
 def readable(tensor: Tensor, seq: int) -> Tensor:

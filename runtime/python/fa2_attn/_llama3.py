@@ -14,7 +14,7 @@ from torch import Tensor
 from . import _native
 from ._shares import lengths_of
 from ._steps import Passing, begin_gather, begin_sum
-from .distributed import _agree_on, _describe_tensor, _readable, _wants_gradient
+from .distributed import Attention, _agree_on, _describe_tensor, _wants_gradient
 
 # ---- which rows meet ----
 
@@ -58,6 +58,11 @@ class _Call(NamedTuple):
     dropout_seed: int
     deterministic: bool
     settings: Dict[str, Any]  # of the lengths and the scale
+
+    @property
+    def operands(self) -> Dict[str, Tensor]:
+        """Further ones with a gradient: none."""
+        return {}
 
     def of_heads(self, heads: slice) -> Dict[str, Any]:
         """The settings of a kernel with these heads of q. Each one drops elements by itself, alike in backward."""
@@ -153,16 +158,16 @@ def _parts(joined: Tensor, k: Tensor) -> Tuple[Tensor, Tensor]:
     return joined[..., :k.shape[-1]], joined[..., k.shape[-1]:]
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, call: _Call) -> Tuple[Tensor, Tensor]:
+def _forward(q: Tensor, k: Tensor, v: Tensor, call: _Call) -> Tuple[Tensor, ...]:
     out = q.new_empty((*q.shape[:-1], v.shape[-1]))
     lse = q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
     for heads, _, keys, values in _gathered(q, k, v, call):
         _, made = _native.launch(q[:, heads], keys, values, out=out[:, heads], return_lse=True, **call.of_heads(heads))
         lse[heads].copy_(made)
-    return out, lse
+    return out, lse, q, k, v, out, lse
 
 
-def _backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, call: _Call) -> List[Tensor]:
+def _backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, call: _Call) -> List[Any]:
     gradients = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v)]
     travelling: Optional[Passing] = None
     before = slice(0)  # the heads of k that travel
@@ -187,24 +192,7 @@ def _backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: 
         before = own
         travelling = begin_sum(sums, call.group, f"gradients of heads {own.start} to {own.stop - 1} of all keys")
     finish()
-    return gradients
-
-
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: _Call) -> Any:
-        q, k, v = _readable(q.detach()), k.detach(), v.detach()
-        out, lse = _forward(q, k, v, call)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.call = call
-        ctx.mark_non_differentiable(lse)
-        return out, lse
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_out: Tensor, _: Any) -> Any:
-        q, k, v, out, lse = ctx.saved_tensors
-        return (*_backward(d_out.contiguous(), q, k, v, out, lse, ctx.call), None)
+    return [*gradients, {}]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
@@ -228,6 +216,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: 
     except Exception as error:
         wrong = error  # the other ranks wait, whatever it is
     _agree_on(kind, wrong, group)
-    apply: Any = _Attention.apply
-    out, lse = apply(q, k, v, call)
+    apply: Any = Attention.apply
+    out, lse = apply(q, k, v, call, _forward, _backward)
     return out, lse

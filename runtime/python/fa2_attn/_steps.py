@@ -336,7 +336,8 @@ class _Keys:
             got = tuple(torch.empty_like(tensor) for tensor in sent)
         self._passing = ring.begin(sent, got, f"keys in step {self._step + 1} of {ring.ranks}{self._name}")
         if k.is_cuda and not self._joined:
-            torch.cuda._sleep(_NCCL_FIRST_CLOCKS)
+            with torch.cuda.device(k.device):
+                torch.cuda._sleep(_NCCL_FIRST_CLOCKS)
 
     def next(self) -> None:
         """Waits for the next keys."""

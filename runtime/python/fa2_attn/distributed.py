@@ -369,27 +369,32 @@ def _portable(error: Exception) -> Exception:
 # ---- autograd ----
 
 
-class _Attention(torch.autograd.Function):
+class Attention(torch.autograd.Function):
+    """Attention over the ranks' tensors. forward(q, k, v, call) returns out, lse and what backward needs.
+    backward(d_out, ..., call) returns the gradients of q, k and v, and those of call.operands by their names."""
+
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Call, *_: Tensor) -> Any:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Any, forward: Callable[..., Tuple[Tensor, ...]],
+                backward: Callable[..., Any], *_: Tensor) -> Any:
         q, k, v = (_readable(tensor.detach()) for tensor in (q, k, v))
-        out, lse, *kept = FORWARD[call.schedule](q, k, v, call)
+        out, lse, *kept = forward(q, k, v, call)
         ctx.save_for_backward(*kept)
-        ctx.call = call
+        ctx.call, ctx.run = call, backward
         ctx.mark_non_differentiable(lse)
         return out, lse
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, _: Any) -> Any:
-        *gradients, others = BACKWARD[ctx.call.schedule](d_out.contiguous(), *ctx.saved_tensors, ctx.call)
-        return (*gradients, None, *(others.get(name) for name in ctx.call.operands))
+        *gradients, others = ctx.run(d_out.contiguous(), *ctx.saved_tensors, ctx.call)
+        return (*gradients, None, None, None, *(others.get(name) for name in ctx.call.operands))
 
 
 def _readable(tensor: Tensor) -> Tensor:
     """Returns a tensor that kernels can read: D contiguous, rows at multiples of 16 bytes."""
     steps = [stride for stride, extent in zip(tensor.stride()[:-1], tensor.shape) if extent > 1]
-    ready = tensor.stride(-1) == 1 and tensor.data_ptr() % 16 == 0 and all(step % 8 == 0 and step for step in steps)
+    grain = 16 // tensor.element_size()
+    ready = tensor.stride(-1) == 1 and tensor.data_ptr() % 16 == 0 and all(step % grain == 0 and step for step in steps)
     return tensor if ready else tensor.contiguous()
 
 
@@ -459,8 +464,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
         _make_call, group, layout, schedule, causal, window, softcap, scale, alibi_slopes, sinks, dropout_p,
         dropout_seed, cu_seqlens, deterministic, context))
     chosen, _ = _choose(q, k, v, call, kind, backward)
-    apply: Any = _Attention.apply
-    out, lse = apply(q, k, v, call._replace(schedule=chosen), *call.operands.values())
+    apply: Any = Attention.apply
+    out, lse = apply(q, k, v, call._replace(schedule=chosen), FORWARD[chosen], BACKWARD[chosen],
+                     *call.operands.values())
     return (out, lse) if return_lse else out
 
 

@@ -4,7 +4,7 @@
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
 
 Supported are causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and
-other masks, learned biases of scores (T5), dynamic and static caches. In float32 there is no softcap, dropout or sink.
+other masks, learned biases of scores (T5), dynamic and static caches. In float32 there is no softcap or dropout.
 Everything else goes to transformers' sdpa. A warning says so, once for each reason.
 """
 
@@ -211,8 +211,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
     is_masked = differentiated is not None and key.shape[2] <= _MOST_MASKED
     if differentiated is None and not packed and bounds is not None and bounds.shape[-1] == 2:
         is_masked = key.dtype == torch.float32  # its kernels do not skip padding before the keys
-    if bounds is not None and is_masked:
-        mask, bounds, differentiated = _mask_of_keys(key, bounds), None, None
+    if bounds is not None and is_masked:  # without a gradient, the mask hides what is before, and ends are given
+        mask = _mask_of_keys(key, bounds)
+        bounds, differentiated = bounds[..., -1:] if differentiated is None else None, None
     # a single query sees all earlier keys anyway; this needs no causal kernel
     settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap,
                                 "scale": scaling, "sinks": None if s_aux is None else s_aux.float(), "bias": mask,

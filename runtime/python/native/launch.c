@@ -65,9 +65,8 @@ static bool check_operands(const fa2py_call *call, const fa2py_operand operands[
         !fa2py_check_same("v", v[head], "k", k[head], "heads") ||
         !fa2py_check_same("k", k[DIM], "q", q[DIM], "head_dim"))
         return false;
-    if (v[DIM] < 1) { /* the library takes 0 columns for "as many as Q has" */
+    if (v[DIM] < 1) /* the library takes 0 columns for "as many as Q has" */
         return fa2py_refuse(PyExc_ValueError, "v has no columns; its head_dim must be at least 8");
-    }
     return true;
 }
 

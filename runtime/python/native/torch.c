@@ -55,7 +55,7 @@ PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
     const Py_ssize_t count = PyTuple_Size(args);
     (void)module;
     if (count < FIRST_WATCHER || count - FIRST_WATCHER > WATCHERS_MAX)
-        return PyErr_Format(PyExc_TypeError, set_torch_words);
+        return PyErr_Format(PyExc_TypeError, "%s", set_torch_words);
     watcher_count = 0;
     replace(&functions[FA2PY_WAY_DISPATCHER], PyTuple_GetItem(args, 0));
     replace(&functions[FA2PY_WAY_AUTOGRAD], PyTuple_GetItem(args, 1));

@@ -1504,7 +1504,7 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
-// Addresses of the two mbarriers of a stage: of loads that are there, and of warps that have read them.
+// Addresses of the two mbarriers of a stage. full: its data are there; empty: they are read.
 struct StageBarriers {
     uint32 full, empty;
 };
@@ -1662,8 +1662,8 @@ struct Barriers {
 
     __device__ __forceinline__ StageBarriers d_o(int stage) const
     {
-        const uint32 before = q(stage).full;
-        return {before + 16, before + 24};
+        const uint32 of_q = q(stage).full;
+        return {of_q + 16, of_q + 24};
     }
 
     // kByProduct: of P^T; kAddsApart: of dQ in shared memory.

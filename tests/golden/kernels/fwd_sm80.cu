@@ -488,6 +488,8 @@ __device__ __forceinline__ uint32 v_stage(uint32 smem, int team, int tile)
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
 // rows_of_group.cuh) and their places in tensors.
+
+// Adds to a policy of rows where a row lies in Q, O and LSE.
 template <class Rows> struct PlacedRows : Rows {
     using Rows::Rows;
 
@@ -1035,14 +1037,14 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// ---- what scores are made of: numbers of a row tile, [row tile][rows quad_row, quad_row + 8] ----
+// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
 
-// P of a row is 2^(number * factor - shift).
+// P is 2^(accumulator * factor - shift).
 struct Exponent {
     float factor, shift;
 };
 
-// The numbers are the scores.
+// The accumulators are the scores.
 struct ScoresThemselves {
     __device__ __forceinline__ float score(int, int, float x) const
     {
@@ -1055,7 +1057,7 @@ struct ScoresThemselves {
     }
 };
 
-// A score is the number and what its row has.
+// A score is the accumulator plus its row's offset.
 struct ScoresWithOffset {
     const float (&offset)[kRowTiles][2];
 
@@ -1070,7 +1072,7 @@ struct ScoresWithOffset {
     }
 };
 
-// A score is the number, less `start`, times a factor.
+// A score is the accumulator, less `start`, times its row's factor.
 struct ScaledScores {
     float factor[kRowTiles][2], start;
 
@@ -2126,7 +2128,7 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
         terms.template apply<kMasked, true>(s, tile);
 }
 
-// Nothing but the mask comes between products and softmax, so it can make scores of the products.
+// True if only a mask comes between products and softmax: then the softmax scales the products itself.
 constexpr bool kScaledInSoftmax = !kModified && !kTerms;
 
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.

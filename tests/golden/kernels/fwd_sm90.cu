@@ -495,6 +495,8 @@ FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
 // rows_of_group.cuh) and their places in tensors.
+
+// Adds to a policy of rows where a row lies in Q, O and LSE.
 template <class Rows> struct PlacedRows : Rows {
     using Rows::Rows;
 
@@ -780,7 +782,7 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
-// Addresses of the two mbarriers of a stage: of loads that are there, and of warps that have read them.
+// Addresses of the two mbarriers of a stage. full: its data are there; empty: they are read.
 struct StageBarriers {
     uint32 full, empty;
 };
@@ -1300,14 +1302,14 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// ---- what scores are made of: numbers of a row tile, [row tile][rows quad_row, quad_row + 8] ----
+// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
 
-// P of a row is 2^(number * factor - shift).
+// P is 2^(accumulator * factor - shift).
 struct Exponent {
     float factor, shift;
 };
 
-// The numbers are the scores.
+// The accumulators are the scores.
 struct ScoresThemselves {
     __device__ __forceinline__ float score(int, int, float x) const
     {
@@ -1320,7 +1322,7 @@ struct ScoresThemselves {
     }
 };
 
-// A score is the number and what its row has.
+// A score is the accumulator plus its row's offset.
 struct ScoresWithOffset {
     const float (&offset)[kRowTiles][2];
 
@@ -1335,7 +1337,7 @@ struct ScoresWithOffset {
     }
 };
 
-// A score is the number, less `start`, times a factor.
+// A score is the accumulator, less `start`, times its row's factor.
 struct ScaledScores {
     float factor[kRowTiles][2], start;
 
