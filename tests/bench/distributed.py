@@ -229,12 +229,12 @@ def error(bench: Bench) -> None:
         bench.say(f"error {schedule:8} out, dq, dk, dv:", *factors)
 
 
-def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float]:
-    """Returns the share of equal elements, and the greatest difference in roundings of bf16: of the element, or of one
-    of ordinary size if it is smaller."""
+def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float, float]:
+    """Returns the share of equal elements, the share of those within one rounding of bf16, and the greatest difference
+    in such roundings: of the element, or of one of ordinary size if it is smaller."""
     sizes = b.float().abs()
     units = (a.float() - b.float()).abs() / sizes.clamp_min(sizes.square().mean().sqrt()) * 2.0 ** 9
-    return (a == b).float().mean().item(), units.max().item()
+    return (a == b).float().mean().item(), (units <= 1).float().mean().item(), units.max().item()
 
 
 def masks(bench: Bench) -> None:
@@ -252,9 +252,9 @@ def masks(bench: Bench) -> None:
             whole = bench.one(q, k, v, causal=True, **given)
             mine = [distributed.shard(tensor, layout=layout) for tensor in (q, k, v)]
             got = distributed.attention(*mine, causal=True, layout=layout, schedule="ring", **given)
-            equal, units = bits_apart(got, distributed.shard(whole, layout=layout))
-            bench.say(f"masks {layout:10} {name:12}: {equal:.2%} of the elements have the bits of one GPU; the "
-                      f"greatest difference is {units:.1f} roundings")
+            equal, within, units = bits_apart(got, distributed.shard(whole, layout=layout))
+            bench.say(f"masks {layout:10} {name:12}: {equal:.2%} of the elements have the bits of one GPU, {within:.3%} "
+                      f"are within one rounding; the greatest difference is {units:.1f} roundings")
 
 
 # ---- the choice of a schedule ----
