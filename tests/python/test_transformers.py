@@ -339,7 +339,7 @@ class OnHost(unittest.TestCase):
                          "the tensors are torch.float64")
 
     def test_fp32_cache(self):
-        """Padding before the text in a cache that has room behind it: causal masks and windows end with the text."""
+        """Padding before the text, in a cache with room after it: causal masks and windows end with the text."""
         g = torch.Generator().manual_seed(3)
         q, k, v = (torch.randn((2, 2, rows, 16), generator=g) for rows in (20, 24, 24))
         bounds, sinks = torch.tensor([[0, 20], [3, 20]], dtype=torch.int32).reshape(2, 1, 1, 2), torch.randn(2, generator=g)
