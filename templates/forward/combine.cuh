@@ -141,9 +141,9 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
                 x.w += weight * part[i].w;
             }
         }
-        float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
+        float inverse = row_inverse(sum), lse = row_lse(most, sum);
         if constexpr (kSinks) {
-            const SinkEnd end(most, sum, sink_of_head(p, head));
+            const SinkEnd end(most, sum, sum, sink_of_head(p, head));
             inverse = end.inverse;
             lse = end.lse;
         }

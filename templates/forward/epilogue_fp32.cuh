@@ -2,7 +2,7 @@
 #include "forward/coord.cuh"
 #include "forward/merge.cuh"
 #include "forward/parts.cuh"
-#include "forward/softmax.cuh"
+#include "forward/row_ends.cuh"
 
 // ---- epilogue of O that is fp32 or merged: it is written from registers, with LSE ----------------------------------
 
@@ -20,14 +20,15 @@ struct RowEnd {
 
     __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
     {
-        const float sum = quad_sum(row.sum[m][h]);
+        const float sum = quad_sum(row.sum[m][h]), divisor = divisor_of(row.max[m][h], sum, p.scale_log2);
+        const float exponent = natural_exponent(row.max[m][h], p);
         if constexpr (kSinks) {
-            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+            const SinkEnd end(exponent, sum, divisor, sink_of(p, coord, row));
             inverse = end.inverse;
             lse = end.lse;
         } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(row.max[m][h], sum, p.scale);
+            inverse = row_inverse(divisor);
+            lse = row_lse(exponent, sum);
         }
         inverse *= kept_scale(p);
     }

@@ -15,6 +15,12 @@
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
+// P of a score is 2^(scale_log2 * score - exponent), where the exponent is the row's maximum of scale_log2 * score. Of
+// kernels with wgmma it is rounded up to a whole number. Then P of a score differs by a power of two between calls that
+// see other keys of the row, and 16 bits round it alike: results that are merged have the bits of one call, but for the
+// order of fp32 sums. With mma.sync this would take 1 to 3 % of the time (results/tried.md).
+constexpr bool kWholeExponents = kWgmma;
+
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
     float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
@@ -38,15 +44,23 @@ __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
     });
 }
 
-// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
-__device__ __forceinline__ float row_inverse(float sum)
+__device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
+    if constexpr (!kWholeExponents)
+        return max * scale_log2;
+    // Numbers near 1.5 * 2^23 have no bits after the point, so adding it rounds. A conversion would take the unit that
+    // computes exp2, which limits these kernels.
+    constexpr float kToWhole = 0x1.8p23f;
+    return __fmaf_ru(max, scale_log2, kToWhole) - kToWhole;
 }
 
-__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+// Returns the factor of what was computed with one maximum, if another takes its place.
+__device__ __forceinline__ float rescaling(float from, float to, float scale_log2)
 {
-    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+    if constexpr (kWholeExponents)
+        return exp2_approx(exponent_of(from, scale_log2) - exponent_of(to, scale_log2));
+    else
+        return exp2_approx((from - to) * scale_log2);
 }
 
 __device__ __forceinline__ float quad_max(float x)
@@ -80,7 +94,7 @@ struct ScoresThemselves {
 
     __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
     {
-        return {scale_log2, max * scale_log2};
+        return {scale_log2, exponent_of(max, scale_log2)};
     }
 };
 
@@ -95,7 +109,7 @@ struct ScoresWithOffset {
 
     __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
     {
-        return {scale_log2, (max - offset[m][h]) * scale_log2};
+        return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
     }
 };
 
@@ -145,12 +159,12 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     tile_max = fmaxf(row_max, quad_max(tile_max));
     // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
-    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    const float alpha = none ? 1.0f : rescaling(row_max, tile_max, scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
+// Turns S into P, and adds to the sums.
 template <bool kUnseen, class Scores>
 __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
                                           float scale_log2)

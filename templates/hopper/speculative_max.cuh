@@ -26,8 +26,9 @@ __device__ __forceinline__ bool speculate_tile(float (&s)[kRowTiles][kColTiles][
     float sum[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float max = kAlibiOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-        const float shift = max * scale_log2;
+        float shift = exponent_of(row.max[m][h], scale_log2);
+        if constexpr (kAlibiOffsets)
+            shift = fmaf(-offset[m][h], scale_log2, shift);
 #pragma unroll
         for (int n = 0; n < kColTiles; n++)
 #pragma unroll

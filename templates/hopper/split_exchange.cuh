@@ -61,8 +61,8 @@ __device__ __forceinline__ void exchange(uint32 smem, int part, uint32 (&own)[kO
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const float both = fmaxf(row.max[0][h], max[h]);
-        own_by[h] = row.max[0][h] == both ? 1.0f : exp2_approx((row.max[0][h] - both) * scale_log2);
-        other_by[h] = max[h] == both ? 1.0f : exp2_approx((max[h] - both) * scale_log2);
+        own_by[h] = row.max[0][h] == both ? 1.0f : rescaling(row.max[0][h], both, scale_log2);
+        other_by[h] = max[h] == both ? 1.0f : rescaling(max[h], both, scale_log2);
         row.max[0][h] = both;
         row.sum[0][h] *= own_by[h];
     }

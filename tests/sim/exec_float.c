@@ -122,6 +122,7 @@ static inline float fma_down(float x, float y, float z)
 }
 
 FLOAT_TERNARY(fma_rm, sim_result(fma_down(x, y, z)))
+FLOAT_TERNARY(fma_rp, sim_result(-fma_down(-x, y, -z)))
 
 /* Returns 2^x. Adding 1.5 * 2^52 gives the nearest integer n. Then it is a Taylor series of 2^(x - n), |x - n| <= 1/2,
  * times 2^n as exponent bits. The first omitted term is below 1e-12. */
@@ -200,6 +201,7 @@ static const sim_row rows[] = {
     ROW("fma.rn.f32", "r s s s", fma_rn, 0),
     ROW("fma.rn.ftz.f32", "r s s s", fma_rn, 1),
     ROW("fma.rm.f32", "r s s s", fma_rm, 0),
+    ROW("fma.rp.f32", "r s s s", fma_rp, 0),
     ROW("max.f32", "r s s", max, 0),
     ROW("max.ftz.f32", "r s s", max, 1),
     ROW("min.f32", "r s s", min, 0),

@@ -129,6 +129,9 @@ static const vector vectors_of_all[] = {
     {FLOAT_2 "cvt.sat.f32.f32 %f10, %f1;" TO_R10, 0x7fc00000, 0, 0, 0},
     /* 1 - 2^-24 * 2^-24 is just below 1; 3 - 2^-24 rounds down, not to nearest */
     {FLOAT_2 "mov.f32 %f3, 0f3F800000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000, 0xb3800000, 0, 0x3f7fffff},
+    {FLOAT_2 "mov.f32 %f3, 0f4B400000; fma.rp.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000, 0x3f800000, 0, 0x4b400001},
+    {FLOAT_2 "mov.f32 %f3, 0f4B400000; fma.rp.f32 %f10, %f1, %f2, %f3;" TO_R10, 0xbf000000, 0x3f800000, 0, 0x4b400000},
+    {FLOAT_2 "mov.f32 %f3, 0f4B400000; fma.rp.f32 %f10, %f1, %f2, %f3;" TO_R10, 0xff800000, 0x3f800000, 0, 0xff800000},
     {FLOAT_2 "mov.f32 %f3, 0f40400000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0xb3800000, 0x3f800000, 0, 0x403fffff},
     {FLOAT_2 "mov.f32 %f3, 0f40400000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000, 0x3f800000, 0, 0x40400000},
     {FLOAT_2 "cvt.rzi.s32.f32 %r10, %f1;", 0xc0200000, 0, 0, 0xfffffffe},
