@@ -15,8 +15,8 @@ template <class P, class Coord> __device__ __forceinline__ float sink_at(const P
     return p.features.sinks[coord.query_head(p, row)];
 }
 
-// Ends a row with a sink: gives the factor of O, and LSE. max: exponent of the sum, in the unit of the sink; sum: of the
-// row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
+// Ends a row with a sink: gives the factor of O, and LSE. max: exponent of the sum, in the unit of the sink; sum: of
+// the row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 

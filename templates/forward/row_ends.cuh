@@ -24,7 +24,7 @@ __device__ __forceinline__ float row_inverse(float sum)
 // Returns by what O is divided. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one
 // key has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
 // rounded in the divisor, too. P of the greatest score is 1 if exponents are not whole, so nothing is rounded.
-template <class E = Elem> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
+template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
 {
     if constexpr (kWholeExponents) {
         const float most = exp2_approx(fmaf(max, scale_log2, -exponent_of(max, scale_log2)));

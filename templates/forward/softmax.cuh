@@ -15,11 +15,12 @@
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
-// P of a score is 2^(scale_log2 * score - exponent), where the exponent is the row's maximum of scale_log2 * score. Of
-// kernels with wgmma it is rounded up to a whole number. Then P of a score differs by a power of two between calls that
-// see other keys of the row, and 16 bits round it alike: results that are merged have the bits of one call, but for the
-// order of fp32 sums. With mma.sync this would take 1 to 3 % of the time (results/tried.md).
-constexpr bool kWholeExponents = kWgmma;
+// P of a score is 2^(scale_log2 * score - exponent), where the exponent is the row's maximum of scale_log2 * score, or
+// that maximum rounded up to a whole number. If it is whole, P of a score differs by a power of two between calls that
+// see other keys of the row, and 16 bits round it alike: merged results have the bits of one call, but for the order of
+// fp32 sums. This takes 1 to 3 % of the time of fwd_sm80 (tests/bench/results/tried.md), so older SMs round exponents
+// only where keys are divided anyway.
+constexpr bool kWholeExponents = kPlainP && (kSplit || kHopper);
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
@@ -49,7 +50,7 @@ __device__ __forceinline__ float exponent_of(float max, float scale_log2)
     if constexpr (!kWholeExponents)
         return max * scale_log2;
     // Numbers near 1.5 * 2^23 have no bits after the point, so adding it rounds. A conversion would take the unit that
-    // computes exp2, which limits these kernels.
+    // computes exp2, which limits kernels with wgmma.
     constexpr float kToWhole = 0x1.8p23f;
     return __fmaf_ru(max, scale_log2, kToWhole) - kToWhole;
 }

@@ -230,10 +230,10 @@ def error(bench: Bench) -> None:
 
 
 def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float, float]:
-    """Returns the share of equal elements, the share of those within one rounding of bf16, and the greatest difference
-    in such roundings: of the element, or of one of ordinary size if it is smaller."""
-    sizes = b.float().abs()
-    units = (a.float() - b.float()).abs() / sizes.clamp_min(sizes.square().mean().sqrt()) * 2.0 ** 9
+    """Returns the share of equal elements, the share of those that differ by one rounding at most, and the greatest
+    difference in roundings. One rounding: the distance of neighbours in bf16, at the larger element's size."""
+    most = torch.maximum(a.float().abs(), b.float().abs()).clamp_min(2.0 ** -126)
+    units = (a.float() - b.float()).abs() / 2.0 ** (most.log2().floor() - 7)
     return (a == b).float().mean().item(), (units <= 1).float().mean().item(), units.max().item()
 
 

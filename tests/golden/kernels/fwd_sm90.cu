@@ -313,6 +313,9 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
                                     (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
+using TypeOfP = Elem;  // that P is rounded to before it multiplies V
+constexpr bool kPlainP = true;  // scores are exact, and P alone is rounded: no integers, no scales
+constexpr bool kHopper = __CUDA_ARCH__ >= 900;
 constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 // ---- the variant -------------------------------------------------------------------------------
@@ -1225,18 +1228,18 @@ template <class P, class Coord> __device__ __forceinline__ float sink_at(const P
     return p.features.sinks[coord.query_head(p, row)];
 }
 
-// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
-// saw no key. sink may be -infinity.
+// Ends a row with a sink: gives the factor of O, and LSE. max: exponent of the sum, in the unit of the sink; sum: of
+// the row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
-    __device__ __forceinline__ SinkEnd(float max, float sum, float sink)
+    __device__ __forceinline__ SinkEnd(float max, float sum, float divisor, float sink)
     {
         // The sink may be below the least score.
         const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
         const float weight = sum == 0.0f ? 0.0f : expf(max - most);
-        const float all = weight * sum + (sink == minus_infinity() ? 0.0f : expf(sink - most));
-        inverse = all == 0.0f ? 0.0f : weight / all;
+        const float own = sink == minus_infinity() ? 0.0f : expf(sink - most), all = weight * sum + own;
+        inverse = all == 0.0f ? 0.0f : weight / (weight * divisor + own);
         lse = all == 0.0f ? minus_infinity() : most + logf(all);
     }
 };
@@ -1252,6 +1255,13 @@ struct SinkEnd {
 // a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
+
+// P of a score is 2^(scale_log2 * score - exponent), where the exponent is the row's maximum of scale_log2 * score, or
+// that maximum rounded up to a whole number. If it is whole, P of a score differs by a power of two between calls that
+// see other keys of the row, and 16 bits round it alike: merged results have the bits of one call, but for the order of
+// fp32 sums. This takes 1 to 3 % of the time of fwd_sm80 (tests/bench/results/tried.md), so older SMs round exponents
+// only where keys are divided anyway.
+constexpr bool kWholeExponents = kPlainP && (kSplit || kHopper);
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
@@ -1276,15 +1286,23 @@ __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
     });
 }
 
-// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
-__device__ __forceinline__ float row_inverse(float sum)
+__device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
+    if constexpr (!kWholeExponents)
+        return max * scale_log2;
+    // Numbers near 1.5 * 2^23 have no bits after the point, so adding it rounds. A conversion would take the unit that
+    // computes exp2, which limits kernels with wgmma.
+    constexpr float kToWhole = 0x1.8p23f;
+    return __fmaf_ru(max, scale_log2, kToWhole) - kToWhole;
 }
 
-__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+// Returns the factor of what was computed with one maximum, if another takes its place.
+__device__ __forceinline__ float rescaling(float from, float to, float scale_log2)
 {
-    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+    if constexpr (kWholeExponents)
+        return exp2_approx(exponent_of(from, scale_log2) - exponent_of(to, scale_log2));
+    else
+        return exp2_approx((from - to) * scale_log2);
 }
 
 __device__ __forceinline__ float quad_max(float x)
@@ -1318,7 +1336,7 @@ struct ScoresThemselves {
 
     __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
     {
-        return {scale_log2, max * scale_log2};
+        return {scale_log2, exponent_of(max, scale_log2)};
     }
 };
 
@@ -1333,7 +1351,7 @@ struct ScoresWithOffset {
 
     __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
     {
-        return {scale_log2, (max - offset[m][h]) * scale_log2};
+        return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
     }
 };
 
@@ -1383,12 +1401,12 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     tile_max = fmaxf(row_max, quad_max(tile_max));
     // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
-    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    const float alpha = none ? 1.0f : rescaling(row_max, tile_max, scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
+// Turns S into P, and adds to the sums.
 template <bool kUnseen, class Scores>
 __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
                                           float scale_log2)
@@ -1546,6 +1564,39 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
+// ---- the end of a row: by what O is divided, and LSE ---------------------------------------------------------------
+
+// Returns the exponent of a row's sum, in the unit of LSE.
+__device__ __forceinline__ float natural_exponent(float max, const Params &p)
+{
+    constexpr float kLn2 = 0.6931471805599453f;
+    return kWholeExponents ? exponent_of(max, p.scale_log2) * kLn2 : max * p.scale;
+}
+
+// sum: 0 if the row saw no key.
+__device__ __forceinline__ float row_lse(float exponent, float sum)
+{
+    return sum == 0.0f ? minus_infinity() : exponent + logf(sum);
+}
+
+__device__ __forceinline__ float row_inverse(float sum)
+{
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+}
+
+// Returns by what O is divided. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one
+// key has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
+// rounded in the divisor, too. P of the greatest score is 1 if exponents are not whole, so nothing is rounded.
+template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
+{
+    if constexpr (kWholeExponents) {
+        const float most = exp2_approx(fmaf(max, scale_log2, -exponent_of(max, scale_log2)));
+        if (fabsf(sum - most) <= 0x1p-7f * most)  // false if the row saw no key
+            return sum + (E::unpack(E::pack(most, most)).x - most);
+    }
+    return sum;
+}
+
 // ---- epilogue of O that is fp32 or merged: it is written from registers, with LSE ----------------------------------
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
@@ -1562,14 +1613,15 @@ struct RowEnd {
 
     __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
     {
-        const float sum = quad_sum(row.sum[m][h]);
+        const float sum = quad_sum(row.sum[m][h]), divisor = divisor_of(row.max[m][h], sum, p.scale_log2);
+        const float exponent = natural_exponent(row.max[m][h], p);
         if constexpr (kSinks) {
-            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+            const SinkEnd end(exponent, sum, divisor, sink_of(p, coord, row));
             inverse = end.inverse;
             lse = end.lse;
         } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(row.max[m][h], sum, p.scale);
+            inverse = row_inverse(divisor);
+            lse = row_lse(exponent, sum);
         }
         inverse *= kept_scale(p);
     }
@@ -1805,14 +1857,15 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float sum = quad_sum(row.sum[m][h]);
+            const float sum = quad_sum(row.sum[m][h]), divisor = divisor_of(row.max[m][h], sum, p.scale_log2);
+            const float exponent = natural_exponent(row.max[m][h], p);
             float inverse, lse;
             if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+                const SinkEnd end(exponent, sum, divisor, sink_of(p, coord, row));
                 inverse = end.inverse;
                 lse = end.lse;
             } else {
-                inverse = row_inverse(sum);
+                inverse = row_inverse(divisor);
             }
             inverse *= kept_scale(p);
             const int r = m * 16 + h * 8 + quad_row;
@@ -1823,7 +1876,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
             const int block_row = coord.first_row + warp_row + r;
             if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows) {
                 if constexpr (!kSinks)
-                    lse = row_lse(row.max[m][h], sum, p.scale);
+                    lse = row_lse(exponent, sum);
                 p.lse[coord.index(p, block_row)] = lse;
             }
         }

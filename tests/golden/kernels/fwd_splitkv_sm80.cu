@@ -400,6 +400,9 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
                                     (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
+using TypeOfP = Elem;  // that P is rounded to before it multiplies V
+constexpr bool kPlainP = true;  // scores are exact, and P alone is rounded: no integers, no scales
+constexpr bool kHopper = __CUDA_ARCH__ >= 900;
 constexpr int kBc = 16;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 constexpr int kMaxSplits = 256;  // most blocks that divide the keys of a row tile
@@ -1742,18 +1745,18 @@ template <class P, class Coord> __device__ __forceinline__ float sink_at(const P
     return p.features.sinks[coord.query_head(p, row)];
 }
 
-// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
-// saw no key. sink may be -infinity.
+// Ends a row with a sink: gives the factor of O, and LSE. max: exponent of the sum, in the unit of the sink; sum: of
+// the row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
-    __device__ __forceinline__ SinkEnd(float max, float sum, float sink)
+    __device__ __forceinline__ SinkEnd(float max, float sum, float divisor, float sink)
     {
         // The sink may be below the least score.
         const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
         const float weight = sum == 0.0f ? 0.0f : expf(max - most);
-        const float all = weight * sum + (sink == minus_infinity() ? 0.0f : expf(sink - most));
-        inverse = all == 0.0f ? 0.0f : weight / all;
+        const float own = sink == minus_infinity() ? 0.0f : expf(sink - most), all = weight * sum + own;
+        inverse = all == 0.0f ? 0.0f : weight / (weight * divisor + own);
         lse = all == 0.0f ? minus_infinity() : most + logf(all);
     }
 };
@@ -1769,6 +1772,13 @@ struct SinkEnd {
 // a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
+
+// P of a score is 2^(scale_log2 * score - exponent), where the exponent is the row's maximum of scale_log2 * score, or
+// that maximum rounded up to a whole number. If it is whole, P of a score differs by a power of two between calls that
+// see other keys of the row, and 16 bits round it alike: merged results have the bits of one call, but for the order of
+// fp32 sums. This takes 1 to 3 % of the time of fwd_sm80 (tests/bench/results/tried.md), so older SMs round exponents
+// only where keys are divided anyway.
+constexpr bool kWholeExponents = kPlainP && (kSplit || kHopper);
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
@@ -1793,15 +1803,23 @@ __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
     });
 }
 
-// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
-__device__ __forceinline__ float row_inverse(float sum)
+__device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
+    if constexpr (!kWholeExponents)
+        return max * scale_log2;
+    // Numbers near 1.5 * 2^23 have no bits after the point, so adding it rounds. A conversion would take the unit that
+    // computes exp2, which limits kernels with wgmma.
+    constexpr float kToWhole = 0x1.8p23f;
+    return __fmaf_ru(max, scale_log2, kToWhole) - kToWhole;
 }
 
-__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+// Returns the factor of what was computed with one maximum, if another takes its place.
+__device__ __forceinline__ float rescaling(float from, float to, float scale_log2)
 {
-    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+    if constexpr (kWholeExponents)
+        return exp2_approx(exponent_of(from, scale_log2) - exponent_of(to, scale_log2));
+    else
+        return exp2_approx((from - to) * scale_log2);
 }
 
 __device__ __forceinline__ float quad_max(float x)
@@ -1835,7 +1853,7 @@ struct ScoresThemselves {
 
     __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
     {
-        return {scale_log2, max * scale_log2};
+        return {scale_log2, exponent_of(max, scale_log2)};
     }
 };
 
@@ -1850,7 +1868,7 @@ struct ScoresWithOffset {
 
     __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
     {
-        return {scale_log2, (max - offset[m][h]) * scale_log2};
+        return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
     }
 };
 
@@ -1900,12 +1918,12 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     tile_max = fmaxf(row_max, quad_max(tile_max));
     // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
-    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    const float alpha = none ? 1.0f : rescaling(row_max, tile_max, scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
+// Turns S into P, and adds to the sums.
 template <bool kUnseen, class Scores>
 __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
                                           float scale_log2)
@@ -2063,6 +2081,39 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
+// ---- the end of a row: by what O is divided, and LSE ---------------------------------------------------------------
+
+// Returns the exponent of a row's sum, in the unit of LSE.
+__device__ __forceinline__ float natural_exponent(float max, const Params &p)
+{
+    constexpr float kLn2 = 0.6931471805599453f;
+    return kWholeExponents ? exponent_of(max, p.scale_log2) * kLn2 : max * p.scale;
+}
+
+// sum: 0 if the row saw no key.
+__device__ __forceinline__ float row_lse(float exponent, float sum)
+{
+    return sum == 0.0f ? minus_infinity() : exponent + logf(sum);
+}
+
+__device__ __forceinline__ float row_inverse(float sum)
+{
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+}
+
+// Returns by what O is divided. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one
+// key has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
+// rounded in the divisor, too. P of the greatest score is 1 if exponents are not whole, so nothing is rounded.
+template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
+{
+    if constexpr (kWholeExponents) {
+        const float most = exp2_approx(fmaf(max, scale_log2, -exponent_of(max, scale_log2)));
+        if (fabsf(sum - most) <= 0x1p-7f * most)  // false if the row saw no key
+            return sum + (E::unpack(E::pack(most, most)).x - most);
+    }
+    return sum;
+}
+
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
 
 // Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
@@ -2204,7 +2255,7 @@ __device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTil
 // One merged row of the block: 4 columns of O, the maximum of the scores and the sum.
 struct MergedRow {
     float4 o;
-    float max, sum;
+    float max, sum, divisor;
 
     __device__ __forceinline__ MergedRow(uint32 smem, int r, int column, float scale_log2)
         : o{0.0f, 0.0f, 0.0f, 0.0f}, max(minus_infinity()), sum(0.0f)
@@ -2219,7 +2270,7 @@ struct MergedRow {
         for (int team = 0; team < kTeams; team++) {
             if (state[team].x == minus_infinity())
                 continue;  // this team saw no key
-            const float weight = exp2_approx((state[team].x - max) * scale_log2);
+            const float weight = rescaling(state[team].x, max, scale_log2);
             const float4 x = load_shared_floats(smem + (team * kBr + r) * kMergePitch + column * 4);
             sum += weight * state[team].y;
             o.x += weight * x.x;
@@ -2227,14 +2278,15 @@ struct MergedRow {
             o.z += weight * x.z;
             o.w += weight * x.w;
         }
-        multiply(row_inverse(sum));
+        divisor = divisor_of(max, sum, scale_log2);
+        multiply(row_inverse(divisor));
     }
 
     // Adds the sink to a row. Only for a row whose keys all belong to this block.
-    __device__ __forceinline__ float add_sink(float scale, float sink)
+    __device__ __forceinline__ float add_sink(const Params &p, float sink)
     {
-        const SinkEnd end(max * scale, sum, sink);
-        multiply(sum * end.inverse);
+        const SinkEnd end(natural_exponent(max, p), sum, divisor, sink);
+        multiply(divisor * end.inverse);
         return end.lse;
     }
 
@@ -2246,9 +2298,9 @@ struct MergedRow {
         o.w *= factor;
     }
 
-    __device__ __forceinline__ float lse(float scale) const
+    __device__ __forceinline__ float lse(const Params &p) const
     {
-        return row_lse(max, sum, scale);
+        return row_lse(natural_exponent(max, p), sum);
     }
 };
 
@@ -2259,9 +2311,9 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
 {
     float lse;
     if constexpr (kSinks)
-        lse = merged.add_sink(p.scale, sink_at(p, coord, block_row));
+        lse = merged.add_sink(p, sink_at(p, coord, block_row));
     else if constexpr (kMerges)
-        lse = merged.lse(p.scale);
+        lse = merged.lse(p);
     char *const row = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes, *const out = row + column * kOutBytes;
     if constexpr (kMerges) {
         const char *const from =
@@ -2276,7 +2328,7 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
         *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
     if (p.lse != nullptr && column == 0) {
         if constexpr (!kSinks)
-            lse = merged.lse(p.scale);
+            lse = merged.lse(p);
         p.lse[index] = lse;
     }
 }
@@ -2300,7 +2352,7 @@ __device__ __forceinline__ float sum_of_teams(uint32 smem, int r, float scale_lo
 #pragma unroll
     for (int team = 0; team < kTeams; team++) {
         const float2 state = load_shared_8(smem + kMergeStates + (team * kBr + r) * 8);
-        sum += state.x == minus_infinity() ? 0.0f : exp2_approx((state.x - max) * scale_log2) * state.y;
+        sum += state.x == minus_infinity() ? 0.0f : rescaling(state.x, max, scale_log2) * state.y;
     }
     return sum;
 }
@@ -2311,10 +2363,10 @@ __device__ __forceinline__ void write_merged_lse(const Params &p, const BlockCoo
     if (r >= kBr || block_row >= coord.rows)
         return;
     float max;
-    const float sum = sum_of_teams(smem, r, p.scale_log2, max);
-    float lse = row_lse(max, sum, p.scale);
+    const float sum = sum_of_teams(smem, r, p.scale_log2, max), exponent = natural_exponent(max, p);
+    float lse = row_lse(exponent, sum);
     if constexpr (kSinks)
-        lse = SinkEnd(max * p.scale, sum, sink_at(p, coord, block_row)).lse;
+        lse = SinkEnd(exponent, sum, sum, sink_at(p, coord, block_row)).lse;
     p.lse[coord.index(p, block_row)] = Merge(lse, load_shared_4(smem + kOldLse + r * 4)).lse;
 }
 
@@ -2358,7 +2410,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
             const int64 at = kLengths ? coord.slot() * kBr + r : coord.split * all_rows + index;
             *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
             if (column == 0)
-                p.partial_lse[at] = merged.lse(p.scale);
+                p.partial_lse[at] = merged.lse(p);
         }
     }
     if constexpr (kMerges)
@@ -3165,9 +3217,9 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
                 x.w += weight * part[i].w;
             }
         }
-        float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
+        float inverse = row_inverse(sum), lse = row_lse(most, sum);
         if constexpr (kSinks) {
-            const SinkEnd end(most, sum, sink_of_head(p, head));
+            const SinkEnd end(most, sum, sum, sink_of_head(p, head));
             inverse = end.inverse;
             lse = end.lse;
         }
