@@ -45,9 +45,10 @@ end
 function M.names(v)
    local pv = v.pv or "fp32"
    local scaled = v.kv ~= nil and v.kv ~= "dtype" and v.dtype == "fp16"
+   local exact = (v.kv or "dtype") == "dtype" and v.qk ~= "int8"
    return {
       pv_fp16 = pv == "fp16", lazy_rescale = scaled and growth_kv8 or growth[pv],
-      plain_p = v.dtype ~= "fp32" and (v.kv or "dtype") == "dtype" and v.qk ~= "int8",
+      p_type = not exact and "fp32" or pv == "fp16" and "fp16" or "Elem",
    }
 end
 

@@ -20,7 +20,7 @@
 // see other keys of the row, and 16 bits round it alike: merged results have the bits of one call, but for the order of
 // fp32 sums. This takes 1 to 3 % of the time of fwd_sm80 (tests/bench/results/tried.md), so older SMs round exponents
 // only where keys are divided anyway.
-constexpr bool kWholeExponents = kPlainP && (kSplit || kHopper);
+constexpr bool kWholeExponents = TypeOfP::kBytes == 2 && (kSplit || kHopper);
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {

@@ -400,8 +400,7 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
                                     (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
-using TypeOfP = Elem;  // that P is rounded to before it multiplies V
-constexpr bool kPlainP = true;  // scores are exact, and P alone is rounded: no integers, no scales
+using TypeOfP = Elem;  // that P is rounded to; fp32 if scores are rounded, too, or P together with scales
 constexpr bool kHopper = __CUDA_ARCH__ >= 900;
 constexpr int kBc = 16;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
@@ -1778,7 +1777,7 @@ struct SinkEnd {
 // see other keys of the row, and 16 bits round it alike: merged results have the bits of one call, but for the order of
 // fp32 sums. This takes 1 to 3 % of the time of fwd_sm80 (tests/bench/results/tried.md), so older SMs round exponents
 // only where keys are divided anyway.
-constexpr bool kWholeExponents = kPlainP && (kSplit || kHopper);
+constexpr bool kWholeExponents = TypeOfP::kBytes == 2 && (kSplit || kHopper);
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
