@@ -230,16 +230,22 @@ def error(bench: Bench) -> None:
 
 
 def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float, float]:
-    """Returns the share of equal elements, the share of those that differ by one rounding at most, and the greatest
-    difference in roundings. One rounding: the distance of neighbours in bf16, at the larger element's size."""
-    most = torch.maximum(a.float().abs(), b.float().abs()).clamp_min(2.0 ** -126)
-    units = (a.float() - b.float()).abs() / 2.0 ** (most.log2().floor() - 7)
-    return (a == b).float().mean().item(), (units <= 1).float().mean().item(), units.max().item()
+    """Returns the share of equal elements, the share of those that differ by one rounding of their size at most, and the
+    greatest difference in roundings of an element of ordinary size, or of its own size if it is larger. One rounding: the
+    distance of neighbours in bf16. An element whose terms nearly cancel is small, and sums of fp32 in another order may
+    differ by many of its own roundings."""
+    apart, size = (a.float() - b.float()).abs(), torch.maximum(a.float().abs(), b.float().abs()).clamp_min(2.0 ** -126)
+
+    def roundings(sizes: torch.Tensor) -> torch.Tensor:
+        return apart / 2.0 ** (sizes.log2().floor() - 7)
+
+    return ((a == b).float().mean().item(), (roundings(size) <= 1).float().mean().item(),
+            roundings(size.clamp_min(size.square().mean().sqrt())).max().item())
 
 
 def masks(bench: Bench) -> None:
     from fa2_attn import distributed
-    bench.say("masks: results are merged in fp32 and rounded once, after other roundings of the softmax than in one call")
+    bench.say("masks: the bits of one GPU, or one rounding apart; sums of fp32 have another order than in one call")
     rows = (128 if bench.host else 4096) * bench.ranks
     q, k, v, _ = bench.tensors(rows)
     cases: Dict[str, Dict[str, Any]] = {f"window {width}": {"window": (width, 0)}
@@ -254,7 +260,8 @@ def masks(bench: Bench) -> None:
             got = distributed.attention(*mine, causal=True, layout=layout, schedule="ring", **given)
             equal, within, units = bits_apart(got, distributed.shard(whole, layout=layout))
             bench.say(f"masks {layout:10} {name:12}: {equal:.2%} of the elements have the bits of one GPU, {within:.3%} "
-                      f"are within one rounding; the greatest difference is {units:.1f} roundings")
+                      f"are within one rounding of their size; the greatest difference is {units:.1f} roundings of "
+                      "an element of ordinary size")
 
 
 # ---- the choice of a schedule ----

@@ -46,8 +46,8 @@ static const bug bugs[] = {
     {"a slope of the next tile", "t4", TURING, "float(tile * kBc)", "float((tile + 1) * kBc)", 1,
      "Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
     {"none, sinks, split", "rtx3060", TEAMS, "", "", 1, "Sq=3,Sk=1500,sinks=1", NULL, NULL},
-    {"a sink counted twice", "rtx3060", TEAMS, "p.partial_lse[at] = merged.lse(p.scale);",
-     "p.partial_lse[at] = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, "
+    {"a sink counted twice", "rtx3060", TEAMS, "p.partial_lse[at] = merged.lse(p);",
+     "p.partial_lse[at] = merged.add_sink(p, p.features.sinks[coord.query_head(p, "
      "block_row)]);",
      1, "Sq=3,Sk=1500,sinks=1", "x the bound", NULL},
     {"a sink that is left out", "t4", TURING, "sink_at(p, coord, 0)", "minus_infinity()", 1, "Sq=200,sinks=1",

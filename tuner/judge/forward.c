@@ -154,12 +154,14 @@ static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_cas
 enum { LEAD = 8 };
 #define LEAD_VALUE 8.0f
 
-/* LATE: the score of the first LATE_KEYS keys. The others have scores near 0. In log2 units it is 16.25, so that P
- * without rescaling slightly exceeds fp16. A kernel that rescales too late would still rescale for a larger score.
+/* LATE: the score of the first LATE_KEYS keys. The others have scores near LATE_OTHERS. In log2 units they are 16.25 and
+ * -0.15, so that P without rescaling slightly exceeds fp16, whether or not the exponent is rounded up to a whole number:
+ * the others are below 0. A kernel that rescales too late would still rescale for a larger score.
  * Every other batch has LATE_FACTOR times it, and so has every other group of 16 rows, which is what a warp has. So no
  * row is saved by its neighbour. */
 enum { LATE_KEYS = 8 };
 #define LATE_SCORE  (16.25 * 0.6931471805599453)
+#define LATE_OTHERS (-0.15 * 0.6931471805599453)
 #define LATE_FACTOR 13.0f
 
 /* GROWN: the score of the first half of the keys. The others, which kernels process first, have scores near 0. In log2
@@ -193,7 +195,7 @@ static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32
     if (c->pattern == FA2I_PATTERN_LATE && column == 0) {
         if (operand == Q)
             return LEAD_VALUE * ((place.batch + place.row / 16) % 2 == 1 ? LATE_FACTOR : 1.0f);
-        return place.row < LATE_KEYS ? lead_of_key(c, LATE_SCORE) : 0.0f;
+        return lead_of_key(c, place.row < LATE_KEYS ? LATE_SCORE : LATE_OTHERS);
     }
     if (c->pattern == FA2I_PATTERN_GROWN && column == 0) {
         if (operand == Q)
