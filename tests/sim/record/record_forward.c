@@ -9,7 +9,7 @@
  * are generated and compiled to PTX anew each time, so the record survives changes of the templates. Renew it if a
  * case, its number of splits or the inputs (tuner/judge/case.h) change, on a GPU with SM 8.0 or newer:
  *
- *     sim_record_forward >tests/sim/record/h200_forward.txt
+ *     sim_record_forward >tests/sim/record/h100_forward.txt
  *
  * runtime/cuda/cuda_api.h says where it finds the driver and NVRTC.
  *
