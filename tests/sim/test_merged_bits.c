@@ -1,7 +1,8 @@
 /*
  * Attention over keys in two calls, whose results are merged, against one call, on the software device: elements have
  * the same bits, or neighbouring ones. The first call writes partial results (FA2_PARTIAL_WRITE), the second one carries
- * them on (fa2_problem.carry). That holds for kernels with whole exponents (templates/forward/softmax.cuh).
+ * them on (fa2_problem.carry). That holds for kernels with whole exponents (templates/forward/softmax.cuh). With one key
+ * O is V.
  *
  *     test_merged_bits
  *
@@ -64,14 +65,19 @@ static bool are_neighbours(uint16_t a, uint16_t b)
     return a == b || a + 1 == b || b + 1 == a;
 }
 
+static uint16_t *fetch(const fa2_tensor *tensor, size_t count)
+{
+    uint16_t *bits = calloc(count, sizeof *bits);
+    must_be(bits != NULL, "memory");
+    must_be(cuMemcpyDtoH(bits, (CUdeviceptr)tensor->data, count * sizeof *bits) == CUDA_SUCCESS, "cuMemcpyDtoH");
+    return bits;
+}
+
 static void compare(const fa2_tensor *one, const fa2_tensor *merged, const shape *s)
 {
     const size_t count = (size_t)s->seq_q * HEADS * COLUMNS;
-    uint16_t *a = calloc(count, sizeof *a), *b = calloc(count, sizeof *b);
+    uint16_t *a = fetch(one, count), *b = fetch(merged, count);
     size_t equal = 0, near = 0;
-    must_be(a != NULL && b != NULL, "memory");
-    cuMemcpyDtoH(a, (CUdeviceptr)one->data, count * sizeof *a);
-    cuMemcpyDtoH(b, (CUdeviceptr)merged->data, count * sizeof *b);
     for (size_t i = 0; i < count; i++) {
         equal += a[i] == b[i];
         near += are_neighbours(a[i], b[i]);
@@ -84,30 +90,39 @@ static void compare(const fa2_tensor *one, const fa2_tensor *merged, const shape
     free(b);
 }
 
-static void run_shape(fa2_context *context, const shape *s)
+/* Attention of one call over all keys. Fills *problem and *args. */
+static void run_whole(fa2_context *context, const shape *s, fa2_problem *problem, fa2_forward_args *args)
 {
     uint32_t state = 7;
-    fa2_problem problem = {.struct_bytes = sizeof problem,
-                           .op = FA2_OP_FORWARD,
-                           .dtype = s->dtype,
-                           .batch = 1,
-                           .heads_q = HEADS,
-                           .heads_kv = HEADS,
-                           .seq_q = s->seq_q,
-                           .seq_k = s->seq_k,
-                           .head_dim = COLUMNS};
-    fa2_forward_args args = {.struct_bytes = sizeof args,
-                             .q = random_tensor(s->seq_q, s->dtype, 3, &state),
-                             .k = random_tensor(s->seq_k, s->dtype, 3, &state),
-                             .v = random_tensor(s->seq_k, s->dtype, 1, &state),
-                             .o = tensor_of(s->seq_q, sizeof(uint16_t))};
+    *problem = (fa2_problem){.struct_bytes = sizeof *problem,
+                             .op = FA2_OP_FORWARD,
+                             .dtype = s->dtype,
+                             .batch = 1,
+                             .heads_q = HEADS,
+                             .heads_kv = HEADS,
+                             .seq_q = s->seq_q,
+                             .seq_k = s->seq_k,
+                             .head_dim = COLUMNS};
+    *args = (fa2_forward_args){.struct_bytes = sizeof *args,
+                               .q = random_tensor(s->seq_q, s->dtype, 3, &state),
+                               .k = random_tensor(s->seq_k, s->dtype, 3, &state),
+                               .v = random_tensor(s->seq_k, s->dtype, 1, &state),
+                               .o = tensor_of(s->seq_q, sizeof(uint16_t))};
     fa2_explanation e = {.struct_bytes = sizeof e};
-    must(fa2_explain(context, &problem, &e), "fa2_explain");
+    must(fa2_explain(context, problem, &e), "fa2_explain");
     CHECK(strncmp(e.variant, s->family, strlen(s->family)) == 0);
-    forward(context, &problem, args);
+    forward(context, problem, *args);
+}
+
+/* The keys of two calls. */
+static void run_merged(fa2_context *context, const shape *s)
+{
+    fa2_problem problem;
+    fa2_forward_args args;
+    CUdeviceptr lse = 0;
+    run_whole(context, s, &problem, &args);
     const fa2_tensor one = args.o;
 
-    CUdeviceptr lse = 0;
     must_be(cuMemAlloc(&lse, sizeof(float) * HEADS * (size_t)s->seq_q) == CUDA_SUCCESS, "cuMemAlloc");
     args.lse = (float *)lse;
     args.o = tensor_of(s->seq_q, sizeof(float));
@@ -127,12 +142,25 @@ static void run_shape(fa2_context *context, const shape *s)
     compare(&one, &args.o, s);
 }
 
+/* One key: rows of O are the row of V, to the bit. */
+static void run_only_key(fa2_context *context, const shape *s)
+{
+    const size_t row = HEADS * COLUMNS;
+    fa2_problem problem;
+    fa2_forward_args args;
+    run_whole(context, s, &problem, &args);
+    uint16_t *o = fetch(&args.o, row * (size_t)s->seq_q), *v = fetch(&args.v, row);
+    for (int32_t i = 0; i < s->seq_q; i++)
+        CHECK(memcmp(o + row * (size_t)i, v, row * sizeof *v) == 0);
+    free(o);
+    free(v);
+}
+
 int main(void)
 {
-    static const shape shapes[] = {{"fwd_sm90", 192, 448, 192, FA2_BF16},
-                                   {"fwd_sm90", 128, 320, 64, FA2_FP16},
-                                   {"fwd_splitkv", 3, 700, 300, FA2_BF16},
-                                   {"fwd_splitkv", 2, 900, 128, FA2_FP16}};
+    static const shape shapes[] = {{"fwd_sm90", 192, 448, 192, FA2_BF16},  {"fwd_sm90", 128, 320, 64, FA2_FP16},
+                                   {"fwd_splitkv", 3, 700, 300, FA2_BF16}, {"fwd_splitkv", 2, 900, 128, FA2_FP16},
+                                   {"fwd_", 192, 1, 0, FA2_BF16},          {"fwd_", 1, 1, 0, FA2_BF16}};
     const bool hopper = strcmp(getenv("FA2_SIM_CARD"), "h200") == 0;
     const fa2_config config = {.struct_bytes = sizeof config, .database = "", .device_plus_one = 1};
     fa2_context *context = NULL;
@@ -141,8 +169,10 @@ int main(void)
     cuDevicePrimaryCtxRetain(&primary, 0);
     cuCtxPushCurrent(primary);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        if (hopper || strcmp(shapes[i].family, "fwd_splitkv") == 0)
-            run_shape(context, &shapes[i]);
+        if (shapes[i].seq_k == 1)
+            run_only_key(context, &shapes[i]);
+        else if (hopper || strcmp(shapes[i].family, "fwd_splitkv") == 0)
+            run_merged(context, &shapes[i]);
     fa2_context_destroy(context);
     return check_done();
 }

@@ -80,9 +80,9 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
             acc[d] += weight * v[d];
     }
     for (int d = 0; d < columns; d++) {
-        const bool rounds = problem->partial == FA2_PARTIAL_NONE;
-        const double error = fabs((rounds ? fa2i_rounded(problem->dtype, acc[d]) : acc[d]) - o[d]);
-        p->plain_error = fmax(p->plain_error, rounds ? fmax(error, fa2i_half_unit(problem->dtype, o[d])) : error);
+        const float result = problem->partial == FA2_PARTIAL_NONE ? fa2i_rounded(problem->dtype, acc[d]) : acc[d];
+        const double error = fabs((double)result - o[d]);
+        p->plain_error = fmax(p->plain_error, fmax(error, fa2i_half_unit(problem->dtype, o[d])));
     }
 }
 

@@ -1320,10 +1320,11 @@ __device__ __forceinline__ float row_inverse(float sum)
 
 // Returns by what O is divided. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one
 // key has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
-// rounded in the divisor, too. P of the greatest score is 1 if exponents are not whole, so nothing is rounded.
+// rounded in the divisor, too. Partial results keep that rounding, because one call with all keys of a row has it. P of
+// the greatest score is 1 if exponents are not whole, so nothing is rounded.
 template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
 {
-    if constexpr (kWholeExponents) {
+    if constexpr (kWholeExponents && !kPartial && !kMerges) {
         const float most = exp2_approx(fmaf(max, scale_log2, -exponent_of(max, scale_log2)));
         if (fabsf(sum - most) <= 0x1p-7f * most)  // false if the row saw no key
             return sum + (E::unpack(E::pack(most, most)).x - most);
