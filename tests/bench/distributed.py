@@ -251,6 +251,7 @@ def masks(bench: Bench) -> None:
     cases: Dict[str, Dict[str, Any]] = {f"window {width}": {"window": (width, 0)}
                                         for width in ((17,) if bench.host else (100, 1000, 5000))}
     cases["dropout"] = {"dropout_p": 0.17, "dropout_seed": 5}
+    cases["ALiBi"] = {"alibi_slopes": 2.0 ** -torch.arange(1, bench.heads + 1, device=bench.device)}
     for layout in ("contiguous", "zigzag", "striped"):
         for name, given in cases.items():
             if layout == "striped" and name == "dropout":
