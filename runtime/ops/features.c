@@ -86,6 +86,26 @@ bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *b
     return (problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16) && !are_side(problem, bias, 2);
 }
 
+/* ---- alibi ---- */
+
+static float shift_of(const fa2_problem *problem, const void *args)
+{
+    return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->alibi_shift
+                                         : ((const fa2_backward_args *)args)->alibi_shift;
+}
+
+/* Kernels of causal problems suppose that no key which is seen comes after its query. */
+static fa2_status check_shift(const fa2_problem *p, float shift)
+{
+    const float most = 0x1p24f, least = p->causal ? 0 : -most; /* beyond, fp32 has no neighbouring positions */
+    if (!p->alibi && shift != 0)
+        return fa2i_fail(FA2_E_INVALID, "alibi_shift is %g, but the problem has no ALiBi", (double)shift);
+    if (!(shift >= least && shift <= most))
+        return fa2i_fail(FA2_E_INVALID, "alibi_shift is %g; it must be from %g to %g%s", (double)shift, (double)least,
+                         (double)most, p->causal ? ", because the problem is causal" : "");
+    return FA2_OK;
+}
+
 /* ---- dropout ---- */
 
 static const fa2_dropout *dropout_of(const fa2_problem *problem, const void *args)
@@ -197,6 +217,7 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const void *args, con
         FA2_TRY(check_probability(dropout_of(problem, args)->p));
         FA2_TRY(check_origin(problem, origin_of(problem, args)));
     }
+    FA2_TRY(check_shift(problem, shift_of(problem, args)));
     FA2_TRY(check_operands(problem, args, outputs, output_count));
 done:
     return st;
@@ -206,6 +227,7 @@ void fa2i_features_fill(const fa2_problem *problem, const void *args, double sca
 {
     fa2i_feature_params params = {0};
     fa2i_operands_fill(problem, args, &params);
+    params.alibi_shift = shift_of(problem, args);
     if (has_terms(problem))
         params.inverse_scale = (float)(1 / scale);
     if (problem->bias != FA2_BIAS_NONE) {

@@ -49,10 +49,10 @@ double fa2i_score_error(const fa2i_factors *factors)
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head, int32_t query,
                          int32_t key)
 {
-    const int64_t distance = (int64_t)query + p->seq_k - p->seq_q - key;
+    const double distance = (double)((int64_t)query + p->seq_k - p->seq_q - key) + (double)f->alibi_shift;
     const float *slopes = f->data[FA2I_OPERAND_alibi_slopes];
     const int64_t stride = f->strides[FA2I_OPERAND_alibi_slopes][0];
-    return -(double)slopes[batch * stride + head] * fabs((double)distance);
+    return -(double)slopes[batch * stride + head] * fabs(distance);
 }
 
 static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head, int32_t query,

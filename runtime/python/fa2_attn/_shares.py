@@ -95,7 +95,6 @@ class Meeting(NamedTuple):
     settings: Dict[str, Any]
     own: bool
     origin: Tuple[int, int] = (0, 0)  # with dropout: positions of the first query and the first key
-    lowered: Optional[Tensor] = None  # by what the true LSE of each row is lower than the call's
     last: bool = False  # no later call has any of its rows
 
 
@@ -175,45 +174,24 @@ def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks
                               by_pieces=call.alibi_slopes is not None or call.dropout_p > 0,
                               align=DROPOUT_ROWS if call.dropout_p > 0 else 1)
     if call.alibi_slopes is not None:
-        return [_with_alibi(one, call, owner, q) for one in found]
+        return [_with_alibi(one, call, q.shape[1], k.shape[1]) for one in found]
     return [Meeting(one.queries, one.keys, {"causal": one.causal, "window": one.window}, one.own, one.origin)
             for one in found]
 
 
-def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, q: Tensor) -> Meeting:
+def _with_alibi(one: _layouts.Meeting, call: Call, rows_q: int, rows_k: int) -> Meeting:
     """Returns a call with alibi_slopes by the positions of the whole sequence.
 
-    Among rows of one piece, a distance is the difference of their numbers, times the piece's stride. Between striped
-    pieces it is so, too, and greater by one number less than the stride: it lowers all scores and the LSE alike.
-    Otherwise all keys that a query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number
-    of the query's row, by which all its scores and its LSE are lower.
+    Rows of a call lie `stride` apart in the whole. So distances are those of their numbers, and a shift, times the stride.
     """
-    settings: Dict[str, Any] = {"causal": one.causal, "window": one.window}
-    slopes, rank, ranks = call.alibi_slopes, dist.get_rank(call.group), dist.get_world_size(call.group)
-    assert slopes is not None
-    of_heads = slopes.reshape(-1, slopes.shape[-1], 1).float()
-    if one.own or call.layout == "striped":
-        settings["alibi_slopes"] = slopes * float(ranks) if call.layout == "striped" else slopes
-        # Attention is causal, so the call's last query has the distance 0 to its last key: 0 to ranks - 1 in truth.
-        return Meeting(one.queries, one.keys, settings, one.own, one.origin,
-                       None if one.own else of_heads * float((rank - owner) % ranks))
-    lengths = (q.shape[1] * ranks,)
-    queries = rows_of(call.layout, rank, ranks, lengths, q.device)[one.queries]
-    keys = rows_of(call.layout, owner, ranks, lengths, q.device)[one.keys]
-    is_before = call.causal or _starts_before(call.layout, owner, rank, ranks, q.shape[1], one)
-    near = keys[-1] if is_before else keys[0]  # the key that is nearest to all queries
-    settings["bias"] = (-of_heads * (near - keys).abs())[:, :, None]
-    lowered = of_heads * ((queries - near) if is_before else (near - queries))
-    return Meeting(one.queries, one.keys, settings, False, one.origin, lowered)
-
-
-def _starts_before(layout: str, owner: int, rank: int, ranks: int, rows: int, one: _layouts.Meeting) -> bool:
-    """Returns whether the keys of a meeting are before its queries; their pieces have no common positions."""
-    def start(of: int, which: slice) -> int:
-        return next(piece.start for piece in _layouts.pieces(layout, of, ranks, rows)
-                    if piece.rows.start <= which.start < piece.rows.stop)
-
-    return start(owner, one.keys) < start(rank, one.queries)
+    assert call.alibi_slopes is not None
+    ranks = dist.get_world_size(call.group)
+    stride = ranks if call.layout == "striped" else 1
+    apart = one.origin[0] + ranks * (rows_k - rows_q) - one.origin[1]  # the first query's distance to the first key
+    more_keys = one.keys.stop - one.keys.start - (one.queries.stop - one.queries.start)
+    settings = {"causal": one.causal, "window": one.window, "alibi_shift": apart / stride - more_keys,
+                "alibi_slopes": call.alibi_slopes * float(stride) if stride > 1 else call.alibi_slopes}
+    return Meeting(one.queries, one.keys, settings, one.own, one.origin)
 
 
 def gather_meetings(q: Tensor, k: Tensor, call: Call, rank: int, ranks: int) -> List[Meeting]:

@@ -80,8 +80,8 @@ class _Result:
         settings = {**meeting.settings, **call.settings, **call.dropout(*meeting.origin),
                     **call.operands_of(meeting.own)}
         inputs = [take(self._q, dim, which), *(take(tensor, dim, meeting.keys) for tensor in (k, v))]
-        may_end = meeting.last and meeting.lowered is None and self._out.dtype != torch.float32
-        if isinstance(which, slice) and not self._begun.meets(which) and meeting.lowered is None:
+        may_end = meeting.last and self._out.dtype != torch.float32
+        if isinstance(which, slice) and not self._begun.meets(which):
             self._write(inputs, which, may_end, settings)
         else:
             self._begin(which)
@@ -105,13 +105,8 @@ class _Result:
         if ends:
             _native.attention_partial(*inputs, out=take(self._out, dim, which), lse=lse, carried=sums, **settings)
             return
-        merged = lse if meeting.lowered is None else lse + meeting.lowered
-        before = merged.clone() if meeting.lowered is not None else merged
-        _native.attention_partial(*inputs, out=sums, lse=merged, partial="merge", **settings)
+        _native.attention_partial(*inputs, out=sums, lse=lse, partial="merge", **settings)
         put(self._sums(), dim, which, sums)
-        if meeting.lowered is not None:
-            # The difference is exact where it counts: a row that is lowered by much gets nothing from these keys.
-            lse.copy_(torch.where(lse == -torch.inf, merged - meeting.lowered, lse + (merged - before)))
 
     def finish(self) -> Tuple[Tensor, Tensor]:
         call, every = self._call, slice(0, self._q.shape[self._call.dim])
@@ -172,10 +167,9 @@ class _Gradients:
             gradient.mark(which) if write else gradient.begin(which)
         queries = [take(tensor, dim, meeting.queries) for tensor in (self._d_out, self._q, self._out)]
         dq, dk, dv = (take(gradient.whole, dim, which) for gradient, which in sums)
-        lse = self._lse.lse(meeting.queries)
         _, _, _, *more = _native.attention_backward(
             queries[0], queries[1], take(k, dim, meeting.keys), take(v, dim, meeting.keys), queries[2],
-            lse if meeting.lowered is None else lse + meeting.lowered, **operands, **wanted,
+            self._lse.lse(meeting.queries), **operands, **wanted,
             partial="write" if write else "merge", dq=dq, dk=dk, dv=dv,
             deterministic=call.deterministic, **meeting.settings, **call.settings, **call.dropout(*meeting.origin))
         for (gradient, which), part in zip(sums, (dq, dk, dv)):

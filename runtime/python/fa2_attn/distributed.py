@@ -117,11 +117,8 @@ def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[st
             if heads % ranks:
                 return f"{name} has {heads} heads, which {ranks} ranks cannot share evenly"
         return None
-    if call.alibi_slopes is not None and schedule == "ring" and (
-            call.lengths is not None or (call.layout == "striped" and not call.causal)):
-        return "ALiBi needs keys on one side of each query; packed sequences and striped rows without causal have both"
-    if call.alibi_slopes is not None and schedule == "ring" and q.shape[call.dim] != k.shape[call.dim]:
-        return "ALiBi needs as many rows of q as of k on each rank"
+    if call.alibi_slopes is not None and schedule == "ring" and call.lengths is not None:
+        return "ALiBi's distances between pieces differ from sequence to sequence"
     if call.alibi_slopes is not None and schedule == "gather" and not call.causal:
         return "ALiBi without a causal mask needs queries that end at the last key"
     if schedule == "ring" and call.window is not None and call.lengths is not None:
@@ -440,8 +437,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     explain() says which and why. The first call of a group that leaves 'auto' a choice measures the link, and what the
     host needs for a call.
     window: masks are exactly as on one GPU. With packed sequences by 'gather' (causal) and 'ulysses' only.
-    alibi_slopes: distances are as on one GPU. By 'ring' with as many rows of q as of k and without packed sequences
-    (striped: causal), by 'gather' causal, by 'ulysses' always. They have no gradient.
+    alibi_slopes: distances are as on one GPU. By 'ring' without packed sequences, by 'gather' causal, by 'ulysses'
+    always. They have no gradient.
     sinks: float32 [Hq], alike on all ranks. Its gradient covers the own rows (ulysses: heads): sum it over the
     ranks, like the gradients of other parameters.
     dropout_p, dropout_seed: the elements are dropped that one call of fa2_attn.attention on the whole sequence drops with

@@ -175,6 +175,12 @@ static double number_of(PyObject *value, const char *name)
     return number;
 }
 
+bool fa2py_parse_shift(PyObject *value, float *ret_shift)
+{
+    *ret_shift = is_given(value) ? (float)number_of(value, "alibi_shift") : 0;
+    return PyErr_Occurred() == NULL;
+}
+
 /* Parses a factor, which must be finite and more than 0. If it is not given, the result is 0. */
 static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, float *ret_factor)
 {
