@@ -66,6 +66,8 @@ static const bad_value bad_values[] = {
     {FA2I_FIELD_alibi, 1, AT(alibi.stride_batch), -1,
      "alibi.stride_batch is -1; with an extent of 2 it must be from 0 to 36028797018963968"},
     {FA2I_FIELD_alibi, 1, AT(alibi.stride_batch), INT64_MAX, "alibi.stride_batch is 922337203685"},
+    {FA2I_FIELD_alibi, 1, AT(distance_shift), 0x7fc00000, "distance_shift is nan"},
+    {FA2I_FIELD_alibi, 1, AT(distance_shift), 0x4c000000, "distance_shift is 3.35544e+07; it must be from"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0, "sinks is NULL, but problem.sinks is 1"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x7000001, "sinks is 0x7000001; it must be a multiple of 4"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x4000010, "o shares memory with sinks"},
@@ -131,11 +133,24 @@ static void test_bad_values(void)
     }
 }
 
+static fa2i_feature_params fill(const fa2_problem *p, const fa2_forward_args *args)
+{
+    fa2i_params params;
+    fa2i_op_of(p)->fill(&plain_grid, p, args, &params);
+    return params.forward.features;
+}
+
 /* Additions to scores are divided by the scale. A batch of 1 has no stride. */
 static void test_scale_and_stride(void)
 {
     fa2_problem p = with(FA2I_FIELD_alibi, 1);
     fa2_forward_args args = good_args();
+    args.distance_shift = -2.5f;
+    p.causal = 1;
+    check_bad(&p, &args, "distance_shift is -2.5; it must be from 0 to 1.67772e+07, because the problem is causal");
+    p.causal = 0;
+    check_good(&p, &args);
+    CHECK(fill(&p, &args).distance_shift == -2.5f);
     args.softmax_scale = 1e-31f;
     check_bad(&p, &args, "the scale of scores is 1e-31; it must be at least 1e-30");
     p.softcap = 1;
@@ -148,13 +163,6 @@ static void test_scale_and_stride(void)
 }
 
 /* ---- parameters of kernels ---- */
-
-static fa2i_feature_params fill(const fa2_problem *p, const fa2_forward_args *args)
-{
-    fa2i_params params;
-    fa2i_op_of(p)->fill(&plain_grid, p, args, &params);
-    return params.forward.features;
-}
 
 static void test_params(void)
 {
@@ -352,7 +360,7 @@ static double score_of(const data *d, int b, int h, int i, int j)
     if (p->softcap)
         score = (double)d->c.factors.softcap * tanh(score / (double)d->c.factors.softcap);
     if (p->alibi)
-        score -= number(d, SLOPES, b, 0, 0, h) * abs(distance);
+        score -= number(d, SLOPES, b, 0, 0, h) * fabs(distance + (double)fa2i_case_shift(&d->c));
     score += bias_of(d, b, h, i, j);
     return p->bias != FA2_BIAS_NONE && p->bias != FA2_BIAS_BOOL && score < -524288 ? -INFINITY : score;
 }

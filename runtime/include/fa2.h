@@ -620,7 +620,7 @@ typedef struct fa2_forward_args {
     /* problem.alibi: added to each query's position i + seq_k - seq_q before its distance to a key is taken. Other than
      * 0 if the call has some rows and keys of a larger attention. If its rows and keys lie N apart in the whole, slopes
      * are N times as large, and the shift may be a fraction. From -2^24 to 2^24, and at least 0 if causal. */
-    float alibi_shift;
+    float distance_shift;
 } fa2_forward_args;
 
 /* The arguments of fa2_backward. The rules of fa2_forward_args for shared memory hold here, too.
@@ -662,7 +662,7 @@ typedef struct fa2_backward_args {
     fa2_bias_gradient dbias;
 
     fa2_dropout_origin dropout_origin; /* problem.dropout: as in forward */
-    float alibi_shift;                 /* problem.alibi: as in forward */
+    float distance_shift;                 /* problem.alibi: as in forward */
 } fa2_backward_args;
 
 /* The arguments of fa2_merge: problem.seq_k partial results of attention over different keys (FA2_PARTIAL_WRITE), which

@@ -86,23 +86,21 @@ bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *b
     return (problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16) && !are_side(problem, bias, 2);
 }
 
-/* ---- alibi ---- */
+/* ---- distances ---- */
 
 static float shift_of(const fa2_problem *problem, const void *args)
 {
-    return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->alibi_shift
-                                         : ((const fa2_backward_args *)args)->alibi_shift;
+    return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->distance_shift
+                                         : ((const fa2_backward_args *)args)->distance_shift;
 }
 
 /* Kernels of causal problems suppose that no key which is seen comes after its query. */
 static fa2_status check_shift(const fa2_problem *p, float shift)
 {
     const float most = 0x1p24f, least = p->causal ? 0 : -most; /* beyond, fp32 has no neighbouring positions */
-    if (!p->alibi && shift != 0)
-        return fa2i_fail(FA2_E_INVALID, "alibi_shift is %g, but the problem has no ALiBi", (double)shift);
     if (!(shift >= least && shift <= most))
-        return fa2i_fail(FA2_E_INVALID, "alibi_shift is %g; it must be from %g to %g%s", (double)shift, (double)least,
-                         (double)most, p->causal ? ", because the problem is causal" : "");
+        return fa2i_fail(FA2_E_INVALID, "distance_shift is %g; it must be from %g to %g%s", (double)shift,
+                         (double)least, (double)most, p->causal ? ", because the problem is causal" : "");
     return FA2_OK;
 }
 
@@ -211,13 +209,14 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const void *args, con
                                int output_count)
 {
     fa2_status st = FA2_OK;
-    if (has_terms(problem))
+    if (has_terms(problem)) {
         FA2_TRY(check_scale(fa2i_scales_of(problem, args).exponent));
+        FA2_TRY(check_shift(problem, shift_of(problem, args)));
+    }
     if (problem->dropout) {
         FA2_TRY(check_probability(dropout_of(problem, args)->p));
         FA2_TRY(check_origin(problem, origin_of(problem, args)));
     }
-    FA2_TRY(check_shift(problem, shift_of(problem, args)));
     FA2_TRY(check_operands(problem, args, outputs, output_count));
 done:
     return st;
@@ -227,9 +226,10 @@ void fa2i_features_fill(const fa2_problem *problem, const void *args, double sca
 {
     fa2i_feature_params params = {0};
     fa2i_operands_fill(problem, args, &params);
-    params.alibi_shift = shift_of(problem, args);
-    if (has_terms(problem))
+    if (has_terms(problem)) {
         params.inverse_scale = (float)(1 / scale);
+        params.distance_shift = shift_of(problem, args);
+    }
     if (problem->bias != FA2_BIAS_NONE) {
         const fa2_bias_tensor *bias = bias_of(problem, args);
         params.bias_side = are_side(problem, bias, 8) ? 8 : are_side(problem, bias, 2) ? 2 : 1;

@@ -30,7 +30,7 @@ struct Terms {
     {
         float term = 0.0f;
         if constexpr (kAlibi)
-            term += alibi_term<kBefore>(slope, base + p.features.alibi_shift, float(step));
+            term += alibi_term<kBefore>(slope, base + p.features.distance_shift, float(step));
         if constexpr (kBias != BiasKind::kNone) {
             const int64 at =
                 min(query, p.seq_q - 1) * p.features.bias_query + min(key, p.seq_k - 1) * p.features.bias_key;

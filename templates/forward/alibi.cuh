@@ -29,7 +29,7 @@ struct AlibiOfRows : FirstColumn {
             const int row = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
             slope[m][h] = alibi_slope(p, coord.batch, coord.query_head(p, row));
             position[m][h] = float(coord.query(p, row) + coord.seq_k(p) - coord.seq_q(p) - lane % 4 * kLaneKeys) +
-                             p.features.alibi_shift;
+                             p.features.distance_shift;
         });
     }
 

@@ -134,6 +134,8 @@ static const bug bugs[] = {
      "x the bound", NULL},
     {"a distance from the wrong side", "t4", APART, "-(n * 8 + e % 2), first_row + r", "n * 8 + e % 2, first_row + r",
      1, BACKWARD ",alibi=1", "x the bound", NULL},
+    {"the call's place in the whole left out of distances, backward", "rtx3060", ADDED, "p.features.distance_shift",
+     "0.0f", 1, BACKWARD ",alibi=1", "x the bound", NULL},
     {"dS that is not scaled", "t4", APART, "pack2(dq[0][n][2 * h] * p.scale", "pack2(dq[0][n][2 * h]", 1, BACKWARD,
      "x the bound", NULL},
 };

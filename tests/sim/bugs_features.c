@@ -45,6 +45,8 @@ static const bug bugs[] = {
      1, "Sq=200,Sk=300,alibi=1", "x the bound", NULL},
     {"a slope of the next tile", "t4", TURING, "float(tile * kBc)", "float((tile + 1) * kBc)", 1,
      "Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
+    {"a call's place in the whole left out of distances", "rtx3060", JOINT, "p.features.distance_shift", "0.0f", 1,
+     "Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
     {"none, sinks, split", "rtx3060", TEAMS, "", "", 1, "Sq=3,Sk=1500,sinks=1", NULL, NULL},
     {"a sink counted twice", "rtx3060", TEAMS, "p.partial_lse[at] = merged.lse(p);",
      "p.partial_lse[at] = merged.add_sink(p, p.features.sinks[coord.query_head(p, "

@@ -285,8 +285,7 @@ fa2_dropout_origin fa2i_case_origin(const fa2i_case *c)
                                 .heads = part == 0 ? 0 : c->problem.heads_q + part * 3};
 }
 
-/* A kernel of a causal problem may suppose that the shift is not negative. */
-static float shift_of(const fa2i_case *c)
+float fa2i_case_shift(const fa2i_case *c)
 {
     static const float shifts[] = {0, 2.75f, -7.5f};
     const float shift = c->problem.alibi ? shifts[c->seed % 3] : 0;
@@ -310,7 +309,7 @@ void fa2i_case_put_forward(const fa2i_case *c, const uint64_t addresses[FA2I_OPE
     const fa2_problem *p = &c->problem;
     args->dropout = dropout_of(c);
     args->dropout_origin = fa2i_case_origin(c);
-    args->alibi_shift = shift_of(c);
+    args->distance_shift = fa2i_case_shift(c);
     args->page_count = p->paged ? fa2i_case_pages(p) : 0;
     args->cache_row_count = p->cache_rows ? fa2i_case_cache_rows(p) : 0;
     args->append.seq = fa2i_case_new_keys(c);
@@ -322,7 +321,7 @@ void fa2i_case_put_backward(const fa2i_case *c, const uint64_t addresses[FA2I_OP
 {
     args->dropout = dropout_of(c);
     args->dropout_origin = fa2i_case_origin(c);
-    args->alibi_shift = shift_of(c);
+    args->distance_shift = fa2i_case_shift(c);
     put_operands(c, addresses, args);
 }
 
@@ -332,7 +331,7 @@ fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_inputs *inputs)
     fa2i_features features = {.dropout = fa2i_case_dropout_found(c, inputs->data[first + FA2I_OPERAND_seed_at],
                                                                  inputs->data[first + FA2I_OPERAND_offset_at]),
                               .origin = fa2i_case_origin(c),
-                              .alibi_shift = shift_of(c)};
+                              .distance_shift = fa2i_case_shift(c)};
     for (int id = 0; id < FA2I_OPERAND_COUNT; id++) {
         features.data[id] = inputs->data[first + id];
         features.period[id] = (int64_t)inputs->period[first + id];

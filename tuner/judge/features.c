@@ -49,7 +49,7 @@ double fa2i_score_error(const fa2i_factors *factors)
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head, int32_t query,
                          int32_t key)
 {
-    const double distance = (double)((int64_t)query + p->seq_k - p->seq_q - key) + (double)f->alibi_shift;
+    const double distance = (double)((int64_t)query + p->seq_k - p->seq_q - key) + (double)f->distance_shift;
     const float *slopes = f->data[FA2I_OPERAND_alibi_slopes];
     const int64_t stride = f->strides[FA2I_OPERAND_alibi_slopes][0];
     return -(double)slopes[batch * stride + head] * fabs(distance);

@@ -15,7 +15,7 @@ typedef struct fa2i_features {
     int64_t strides[FA2I_OPERAND_COUNT][FA2I_OPERAND_RANK]; /* as a call gets them */
     fa2_dropout dropout;                                    /* with the seed and the offset that a launch reads */
     fa2_dropout_origin origin;                              /* of dropout */
-    float alibi_shift;
+    float distance_shift;
     int32_t bias_first; /* the bias column of the sequence's first key, after padding */
 } fa2i_features;
 

@@ -189,7 +189,7 @@ def _with_alibi(one: _layouts.Meeting, call: Call, rows_q: int, rows_k: int) -> 
     stride = ranks if call.layout == "striped" else 1
     apart = one.origin[0] + ranks * (rows_k - rows_q) - one.origin[1]  # the first query's distance to the first key
     more_keys = one.keys.stop - one.keys.start - (one.queries.stop - one.queries.start)
-    settings = {"causal": one.causal, "window": one.window, "alibi_shift": apart / stride - more_keys,
+    settings = {"causal": one.causal, "window": one.window, "distance_shift": apart / stride - more_keys,
                 "alibi_slopes": call.alibi_slopes * float(stride) if stride > 1 else call.alibi_slopes}
     return Meeting(one.queries, one.keys, settings, one.own, one.origin)
 

@@ -126,8 +126,8 @@ enum {
     LAUNCH_ARGS
 };
 
-static const char *const words[] = {"q",          "k", "v", "out", "return_lse", "differentiable", "dropout_origin",
-                                    "alibi_shift"};
+static const char *const words[] = {
+    "q", "k", "v", "out", "return_lse", "differentiable", "dropout_origin", "distance_shift"};
 static PyObject *interned[LAUNCH_ARGS];
 static const fa2py_signature attention_signature = {"attention", ARGS,           3,       3, words,
                                                     ARG_CAUSAL,  FA2PY_SETTINGS, interned};
@@ -143,7 +143,7 @@ static bool parse(PyObject *const *values, fa2py_call *call)
            fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &call->want_lse) &&
            fa2py_parse_truth(values[ARG_GRAD], "differentiable", &call->differentiable) &&
            fa2py_parse_origin(values[ARG_ORIGIN], &call->origin) &&
-           fa2py_parse_shift(values[ARG_SHIFT], &call->alibi_shift);
+           fa2py_parse_shift(values[ARG_SHIFT], &call->distance_shift);
 }
 
 PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -174,7 +174,7 @@ enum {
 };
 
 static const char *const partial_words[] = {
-    "q", "k", "v", "out", "lse", "partial", "carried", "dropout_origin", "alibi_shift"};
+    "q", "k", "v", "out", "lse", "partial", "carried", "dropout_origin", "distance_shift"};
 static PyObject *partial_interned[PARTIAL_ARGS];
 static const fa2py_signature partial_signature = {"attention_partial", PARTIAL_ARGS,    3, 3, partial_words, ARG_CAUSAL,
                                                   FA2PY_SETTINGS,      partial_interned};
@@ -208,7 +208,7 @@ PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ss
                        .want_lse = true};
     if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) || !fa2py_parse_partial(values[PARTIAL_HOW], &call.partial) ||
         !fa2py_parse_origin(values[PARTIAL_ORIGIN], &call.origin) ||
-        !fa2py_parse_shift(values[PARTIAL_SHIFT], &call.alibi_shift) || !check_merged(&call))
+        !fa2py_parse_shift(values[PARTIAL_SHIFT], &call.distance_shift) || !check_merged(&call))
         return NULL;
     if (call.partial == FA2_PARTIAL_NONE && call.carried == NULL)
         call.partial = FA2_PARTIAL_WRITE;

@@ -27,9 +27,21 @@ enum {
     ARGS
 };
 
-static const char *const words[] = {"d_out",      "q",  "k",  "v",      "out",   "lse",     "deterministic",
-                                    "dq",         "dk", "dv", "dsinks", "dbias", "partial", "dropout_origin",
-                                    "alibi_shift"};
+static const char *const words[] = {"d_out",
+                                    "q",
+                                    "k",
+                                    "v",
+                                    "out",
+                                    "lse",
+                                    "deterministic",
+                                    "dq",
+                                    "dk",
+                                    "dv",
+                                    "dsinks",
+                                    "dbias",
+                                    "partial",
+                                    "dropout_origin",
+                                    "distance_shift"};
 static PyObject *interned[ARGS];
 static const fa2py_signature signature = {"attention_backward", ARGS,           6,       6, words,
                                           ARG_CAUSAL,           FA2PY_SETTINGS, interned};
@@ -202,7 +214,7 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
         !fa2py_parse_truth(values[ARG_DBIAS], "dbias", &given.want[1]) ||
         !fa2py_parse_partial(values[ARG_PARTIAL], &call.partial) ||
         !fa2py_parse_origin(values[ARG_ORIGIN], &call.origin) ||
-        !fa2py_parse_shift(values[ARG_SHIFT], &call.alibi_shift))
+        !fa2py_parse_shift(values[ARG_SHIFT], &call.distance_shift))
         return NULL;
     if (!check_merged(&call, &given))
         return NULL;

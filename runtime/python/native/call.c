@@ -177,7 +177,7 @@ static double number_of(PyObject *value, const char *name)
 
 bool fa2py_parse_shift(PyObject *value, float *ret_shift)
 {
-    *ret_shift = is_given(value) ? (float)number_of(value, "alibi_shift") : 0;
+    *ret_shift = is_given(value) ? (float)number_of(value, "distance_shift") : 0;
     return PyErr_Occurred() == NULL;
 }
 

@@ -320,11 +320,11 @@ void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa
     if (call->op == FA2_OP_BACKWARD) {
         fa2_backward_args *backward = args;
         put_dropout(call, &of[FA2I_OPERAND_seed_at], &backward->dropout, &backward->dropout_origin);
-        backward->alibi_shift = call->alibi_shift;
+        backward->distance_shift = call->distance_shift;
         return;
     }
     put_dropout(call, &of[FA2I_OPERAND_seed_at], &forward->dropout, &forward->dropout_origin);
-    forward->alibi_shift = call->alibi_shift;
+    forward->distance_shift = call->distance_shift;
     forward->page_count = (int32_t)k->shape[0];
     forward->cache_row_count = (int32_t)k->shape[0];
     if (of[FA2I_OPERAND_new_k].object != NULL)

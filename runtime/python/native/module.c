@@ -35,7 +35,7 @@ static const char partial_doc[] =
 #define SETTING(word, default, ...) #word "=" #default ", "
 #include "settings.def"
     "context=None, stream=None, out=None, lse=None, partial='write', "
-    "carried=None, dropout_origin=None, alibi_shift=0.0)\n--\n\n"
+    "carried=None, dropout_origin=None, distance_shift=0.0)\n--\n\n"
     "Returns attention over a part of the keys, as (out, lse), both float32, to be merged with that over other parts.\n"
     "\n"
     "q, k, v and the settings: as in attention. There are no gradients: see attention_backward's `partial`.\n"
@@ -47,7 +47,7 @@ static const char partial_doc[] =
     "all keys, rounded once, and lse becomes that over all keys. Without partial.\n"
     "dropout_origin: (row, column, head, heads): where q and k begin in a whole, and its number of query heads. Then\n"
     "the call drops what one call on the whole drops. row and column are multiples of 64.\n"
-    "alibi_shift: added to the queries' positions before alibi_slopes take distances, for a part of a whole.\n"
+    "distance_shift: added to the queries' positions before their distances to keys are taken, for a part of a whole.\n"
     "\n"
     "Raises the exceptions of attention.";
 
@@ -70,7 +70,7 @@ static const char backward_doc[] =
 #include "settings.def"
     "context=None, stream=None, "
     "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False, partial=None, "
-    "dropout_origin=None, alibi_shift=0.0)\n--\n\n"
+    "dropout_origin=None, distance_shift=0.0)\n--\n\n"
     "Returns the gradients (dq, dk, dv) of a loss with respect to q, k and v, without autograd.\n"
     "\n"
     "q, k, v and the settings: as in the call of attention. out, lse: results of attention(..., return_lse=True).\n"
@@ -84,7 +84,7 @@ static const char backward_doc[] =
     "partial: 'write' makes dq, dk and dv float32. 'merge' adds to dq, dk and dv, which are then given (or False). "
     "out\n"
     "and lse are those over all keys, and k and v may be a part of them.\n"
-    "dropout_origin, alibi_shift: as in attention_partial.\n"
+    "dropout_origin, distance_shift: as in attention_partial.\n"
     "\n"
     "Raises the exceptions of attention.";
 
@@ -118,7 +118,7 @@ static PyMethodDef methods[] = {
     {"launch", FAST(fa2py_launch_function),
      "launch(q, k, v, *, differentiable=False, **keywords)\n--\n\n"
      "attention, always without PyTorch's dispatcher. differentiable: raise an error if the call has no gradient.\n"
-     "dropout_origin, alibi_shift: as in attention_partial."},
+     "dropout_origin, distance_shift: as in attention_partial."},
     {"problem", FAST(fa2py_problem), problem_doc},
     {"check_differentiable", fa2py_check_differentiable, METH_O,
      "check_differentiable(problem, /)\n--\n\n"

@@ -236,8 +236,8 @@ typedef struct fa2py_call {
     float dropout_p;                    /* 0: no dropout */
     bool has_seed;                      /* dropout_seed was a number, `seed` */
     uint64_t seed;
-    fa2_dropout_origin origin;          /* of dropout */
-    float alibi_shift;
+    fa2_dropout_origin origin; /* of dropout */
+    float distance_shift;
     int32_t max_seqlen_q, max_seqlen_k; /* -1: not given. 0 means the same unless sequences are packed */
     bool rotary_interleaved;
     fa2_sums sums; /* permissions: backward does not read them */
@@ -265,7 +265,7 @@ bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial);
 bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed); /* value: an int */
 /* dropout_origin: (row, column, head, heads); NULL and None: zeros. */
 bool fa2py_parse_origin(PyObject *value, fa2_dropout_origin *ret_origin);
-bool fa2py_parse_shift(PyObject *value, float *ret_shift); /* alibi_shift; NULL and None: 0 */
+bool fa2py_parse_shift(PyObject *value, float *ret_shift); /* distance_shift; NULL and None: 0 */
 /* window(window): takes a call's window (None, or two numbers in a sequence, an array or a tensor). Returns
  * (left, right), -1 for all keys. */
 PyObject *fa2py_window(PyObject *module, PyObject *value);

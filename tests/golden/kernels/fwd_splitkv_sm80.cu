@@ -316,7 +316,8 @@ FA2I_PARAM(INPUT, rotary_sin)
 FA2I_PARAM(INPUT, raw_q)
 FA2I_PARAM(STRIDES, raw_q_stride)
 FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
+/* added to the queries' positions before distances to keys are taken */
+FA2I_PARAM(FLOAT, distance_shift)
 /* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
  * its stride, in elements */
 FA2I_PARAM(FLOATS, dbias)
