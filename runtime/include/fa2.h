@@ -323,9 +323,10 @@ typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
  * memory, so lse is not NULL.
  *   - LSE = -infinity begins an empty result: O counts as 0 there, whatever it holds.
  *   - Sinks count in each call that has them. Give them to one call.
- *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. Positions of dropout do so, too,
- *     unless args.dropout_origin says where the call's keys lie in the whole.
- *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch.
+ *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. args.dropout_origin and
+ *     args.distance_shift say where dropout and ALiBi take the call's keys to lie in the whole.
+ *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch. On SM 9.0,
+ *     and with fwd_splitkv kernels elsewhere, P is rounded as in one call over all keys.
  *   - The last of several calls may write O in the dtype: problem.carry = 1. It merges with args.carried, which holds O
  *     of the calls before, and with LSE in memory. The numbers are as MERGE gives them, rounded once. Not with fp32.
  *

@@ -231,7 +231,7 @@ def error(bench: Bench) -> None:
 
 def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float, float]:
     """Returns the share of equal elements, the share of those that differ by one rounding of their size at most, and the
-    greatest difference in roundings of an element of ordinary size, or of its own size if it is larger. One rounding: the
+    greatest difference in roundings of the head's ordinary element, or of its own size if it is larger. One rounding: the
     distance of neighbours in bf16. An element whose terms nearly cancel is small, and sums of fp32 in another order may
     differ by many of its own roundings."""
     apart, size = (a.float() - b.float()).abs(), torch.maximum(a.float().abs(), b.float().abs()).clamp_min(2.0 ** -126)
@@ -240,7 +240,7 @@ def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float, float]:
         return apart / 2.0 ** (sizes.log2().floor() - 7)
 
     return ((a == b).float().mean().item(), (roundings(size) <= 1).float().mean().item(),
-            roundings(size.clamp_min(size.square().mean().sqrt())).max().item())
+            roundings(torch.maximum(size, size.square().mean((0, 1, 3), keepdim=True).sqrt())).max().item())
 
 
 def masks(bench: Bench) -> None:
@@ -262,7 +262,7 @@ def masks(bench: Bench) -> None:
             equal, within, units = bits_apart(got, distributed.shard(whole, layout=layout))
             bench.say(f"masks {layout:10} {name:12}: {equal:.2%} of the elements have the bits of one GPU, {within:.3%} "
                       f"are within one rounding of their size; the greatest difference is {units:.1f} roundings of "
-                      "an element of ordinary size")
+                      "an element of the head's ordinary size")
 
 
 # ---- the choice of a schedule ----
