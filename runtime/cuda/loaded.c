@@ -166,6 +166,9 @@ fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_
     fa2_status st = FA2_OK;
     loading l = {.device = device, .target = kernel->target, .loaded.variant = kernel->variant};
     bool entered = false;
+    if (kernel->image.data == NULL)
+        return fa2i_fail(FA2_E_COMPILE, "%s has no code: %s", kernel->variant.text,
+                         kernel->log != NULL ? kernel->log : "it was not compiled");
     FA2_TRY(fa2i_loaded_check_card(&kernel->variant, &device->card));
     for (int i = 0; i < recipe->step_count; i++)
         FA2_TRY(check_step(device, recipe, &recipe->steps[i], kernel->variant.text));
