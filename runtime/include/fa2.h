@@ -323,8 +323,8 @@ typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
  * memory, so lse is not NULL.
  *   - LSE = -infinity begins an empty result: O counts as 0 there, whatever it holds.
  *   - Sinks count in each call that has them. Give them to one call.
- *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. args.dropout_origin and
- *     args.distance_shift say where dropout and ALiBi take the call's keys to lie in the whole.
+ *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. For dropout and ALiBi,
+ *     args.dropout_origin and args.distance_shift say where the call lies in the whole.
  *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch. On SM 9.0,
  *     and with fwd_splitkv kernels elsewhere, P is rounded as in one call over all keys.
  *   - The last of several calls may write O in the dtype: problem.carry = 1. It merges with args.carried, which holds O
