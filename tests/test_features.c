@@ -151,6 +151,11 @@ static void test_scale_and_stride(void)
     p.causal = 0;
     check_good(&p, &args);
     CHECK(fill(&p, &args).distance_shift == -2.5f);
+    const fa2_problem biased = with(FA2I_FIELD_bias, FA2_BIAS_FP32);
+    args.distance_shift = NAN;
+    check_good(&biased, &args);
+    CHECK(fill(&biased, &args).distance_shift == 0);
+    args.distance_shift = 0;
     args.softmax_scale = 1e-31f;
     check_bad(&p, &args, "the scale of scores is 1e-31; it must be at least 1e-30");
     p.softcap = 1;

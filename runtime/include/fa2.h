@@ -35,7 +35,7 @@
  *
  *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k)
  *     S = softcap * tanh(S / softcap)                   with softcap
- *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q - j|   with ALiBi
+ *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q - j|   with ALiBi; + distance_shift
  *     S[i,j] += bias[b,h,i,j]                           with a bias
  *     S = -infinity where a query does not see a key    causal, window, boolean mask
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
@@ -323,10 +323,11 @@ typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
  * memory, so lse is not NULL.
  *   - LSE = -infinity begins an empty result: O counts as 0 there, whatever it holds.
  *   - Sinks count in each call that has them. Give them to one call.
- *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. For dropout and ALiBi,
- *     args.dropout_origin and args.distance_shift say where the call lies in the whole.
+ *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. args.dropout_origin gives dropout the
+ *     call's place in the whole; args.distance_shift gives it to ALiBi.
  *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch. On SM 9.0,
- *     and with fwd_splitkv kernels elsewhere, P is rounded as in one call over all keys.
+ *     and where all calls have fwd_splitkv kernels, P is rounded as in one call over all keys; not with kv or scores in
+ *     8 bits.
  *   - The last of several calls may write O in the dtype: problem.carry = 1. It merges with args.carried, which holds O
  *     of the calls before, and with LSE in memory. The numbers are as MERGE gives them, rounded once. Not with fp32.
  *
@@ -618,10 +619,12 @@ typedef struct fa2_forward_args {
 
     fa2_dropout_origin dropout_origin; /* problem.dropout */
 
-    /* problem.alibi: added to each query's position i + seq_k - seq_q before its distance to a key is taken. Other than
-     * 0 if the call has some rows and keys of a larger attention. If its rows and keys lie N apart in the whole, slopes
-     * are N times as large, and the shift may be a fraction. From -2^24 to 2^24, and at least 0 if causal. */
+    /* problem.alibi: added to each query's position i + seq_k - seq_q, from which ALiBi takes the distance to a key. 0
+     * unless the call has a part of the rows and keys of a larger attention. If neighbouring rows of the call lie N
+     * apart in the whole, multiply the slopes by N and divide the shift by N: it may be a fraction. It is from -2^24 to
+     * 2^24, and not negative if the problem is causal. */
     float distance_shift;
+    float reserved; /* 0 */
 } fa2_forward_args;
 
 /* The arguments of fa2_backward. The rules of fa2_forward_args for shared memory hold here, too.
@@ -663,7 +666,8 @@ typedef struct fa2_backward_args {
     fa2_bias_gradient dbias;
 
     fa2_dropout_origin dropout_origin; /* problem.dropout: as in forward */
-    float distance_shift;                 /* problem.alibi: as in forward */
+    float distance_shift;              /* problem.alibi: as in forward */
+    float reserved;                    /* 0 */
 } fa2_backward_args;
 
 /* The arguments of fa2_merge: problem.seq_k partial results of attention over different keys (FA2_PARTIAL_WRITE), which

@@ -88,6 +88,11 @@ bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *b
 
 /* ---- distances ---- */
 
+static bool has_distances(const fa2_problem *problem)
+{
+    return fa2i_operand_is_asked(problem, FA2I_OPERAND_alibi_slopes);
+}
+
 static float shift_of(const fa2_problem *problem, const void *args)
 {
     return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->distance_shift
@@ -209,10 +214,10 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const void *args, con
                                int output_count)
 {
     fa2_status st = FA2_OK;
-    if (has_terms(problem)) {
+    if (has_terms(problem))
         FA2_TRY(check_scale(fa2i_scales_of(problem, args).exponent));
+    if (has_distances(problem))
         FA2_TRY(check_shift(problem, shift_of(problem, args)));
-    }
     if (problem->dropout) {
         FA2_TRY(check_probability(dropout_of(problem, args)->p));
         FA2_TRY(check_origin(problem, origin_of(problem, args)));
@@ -226,10 +231,10 @@ void fa2i_features_fill(const fa2_problem *problem, const void *args, double sca
 {
     fa2i_feature_params params = {0};
     fa2i_operands_fill(problem, args, &params);
-    if (has_terms(problem)) {
+    if (has_terms(problem))
         params.inverse_scale = (float)(1 / scale);
+    if (has_distances(problem))
         params.distance_shift = shift_of(problem, args);
-    }
     if (problem->bias != FA2_BIAS_NONE) {
         const fa2_bias_tensor *bias = bias_of(problem, args);
         params.bias_side = are_side(problem, bias, 8) ? 8 : are_side(problem, bias, 2) ? 2 : 1;

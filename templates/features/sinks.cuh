@@ -15,16 +15,16 @@ template <class P, class Coord> __device__ __forceinline__ float sink_at(const P
     return p.features.sinks[coord.query_head(p, row)];
 }
 
-// Ends a row with a sink: gives the factor of O, and LSE. max: exponent of the sum, in the unit of the sink; sum: of
+// Ends a row with a sink: gives the factor of O, and LSE. exponent: of the sum, in the unit of the sink; sum: of
 // the row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
-    __device__ __forceinline__ SinkEnd(float max, float sum, float divisor, float sink)
+    __device__ __forceinline__ SinkEnd(float exponent, float sum, float divisor, float sink)
     {
         // The sink may be below the least score.
-        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
-        const float weight = sum == 0.0f ? 0.0f : expf(max - most);
+        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(exponent, sink);
+        const float weight = sum == 0.0f ? 0.0f : expf(exponent - most);
         const float own = sink == minus_infinity() ? 0.0f : expf(sink - most), all = weight * sum + own;
         inverse = all == 0.0f ? 0.0f : weight / (weight * divisor + own);
         lse = all == 0.0f ? minus_infinity() : most + logf(all);

@@ -20,16 +20,17 @@ using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
 
 // ALiBi for this lane's rows.
 struct AlibiOfRows : FirstColumn {
-    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p minus this lane's first column in tile 0
+    // position: p, without the shift, minus this lane's first column in tile 0. It is whole, and may be large, so the
+    // shift, which may be a fraction, is added to differences.
+    float slope[kRowTiles][2], position[kRowTiles][2], shift;
 
     __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockCoord &coord, int first_row, int lane)
-        : FirstColumn(lane)
+        : FirstColumn(lane), shift(p.features.distance_shift)
     {
         each_of<kRowTiles, 2>([&](int m, int h) {
             const int row = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
             slope[m][h] = alibi_slope(p, coord.batch, coord.query_head(p, row));
-            position[m][h] = float(coord.query(p, row) + coord.seq_k(p) - coord.seq_q(p) - lane % 4 * kLaneKeys) +
-                             p.features.distance_shift;
+            position[m][h] = float(coord.query(p, row) + coord.seq_k(p) - coord.seq_q(p) - lane % 4 * kLaneKeys);
         });
     }
 
@@ -37,16 +38,16 @@ struct AlibiOfRows : FirstColumn {
     // is after a row's own position.
     template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
     {
-        return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc), -float(key_column(n) + e));
+        return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc) + shift, -float(key_column(n) + e));
     }
 
     // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
     __device__ __forceinline__ float offset(int tile, int m, int h) const
     {
         if constexpr (kAlibiMma)
-            return -slope[m][h] * (position[m][h] + first_column - float(tile * kBc));
+            return -slope[m][h] * (position[m][h] + first_column - float(tile * kBc) + shift);
         else
-            return -slope[m][h] * (position[m][h] - float(tile * kBc));
+            return -slope[m][h] * (position[m][h] - float(tile * kBc) + shift);
     }
 
     // ... and the part of the column, added to the score.

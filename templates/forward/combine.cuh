@@ -1,7 +1,7 @@
 #pragma once
 #include "forward/coord.cuh"
 #include "forward/merge.cuh"
-#include "forward/softmax.cuh"
+#include "forward/row_ends.cuh"
 #include "lib/early.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"

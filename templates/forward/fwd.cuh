@@ -18,7 +18,7 @@
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
-//     how a row begins and ends           softmax.cuh
+//     how a row begins and ends           softmax.cuh, row_ends.cuh
 //
 // Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
 // three stages):

@@ -21,10 +21,10 @@ __device__ __forceinline__ float row_inverse(float sum)
     return sum == 0.0f ? 0.0f : 1.0f / sum;
 }
 
-// Returns by what O is divided. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one
-// key has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
-// rounded in the divisor, too. Partial results keep that rounding, because one call with all keys of a row has it. P of
-// the greatest score is 1 if exponents are not whole, so nothing is rounded.
+// Returns the divisor of O. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one key
+// has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
+// rounded in the divisor, too. Partial results keep that rounding, because one call with all keys of a row has it. If
+// exponents are not whole, P of the maximum is 1 and is not rounded.
 template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
 {
     if constexpr (kWholeExponents && !kPartial && !kMerges) {

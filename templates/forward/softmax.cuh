@@ -15,11 +15,11 @@
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
-// P of a score is 2^(scale_log2 * score - exponent), where the exponent is the row's maximum of scale_log2 * score, or
-// that maximum rounded up to a whole number. If it is whole, P of a score differs by a power of two between calls that
-// see other keys of the row, and 16 bits round it alike: merged results have the bits of one call, but for the order of
-// fp32 sums. This takes 1 to 3 % of the time of fwd_sm80 (tests/bench/results/tried.md), so older SMs round exponents
-// only where keys are divided anyway.
+// P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
+// scale_log2, or that product rounded up to a whole number. Calls that see other keys of a row have other maxima. With
+// whole exponents their P of a score differs by a power of two, and so does P rounded to 16 bits. Thus merged results
+// have the bits of one call, but for the order of fp32 sums. This takes 1 to 3 % of the time of fwd_sm80
+// (tests/bench/results/tried.md), so older SMs round exponents only where keys are divided anyway.
 constexpr bool kWholeExponents = TypeOfP::kBytes == 2 && (kSplit || kHopper);
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
@@ -45,6 +45,7 @@ __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
     });
 }
 
+// Returns the exponent that belongs to a maximum of raw scores.
 __device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
     if constexpr (!kWholeExponents)
@@ -126,7 +127,7 @@ struct ScaledScores {
     __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
     {
         const float of_number = factor[m][h] * scale_log2;
-        return {of_number, fmaf(start, of_number, max * scale_log2)};
+        return {of_number, fmaf(start, of_number, exponent_of(max, scale_log2))};
     }
 };
 

@@ -8,7 +8,7 @@ rate    microseconds of forward, and of forward and backward, of the slowest ran
         each rank has; P ranks together compute P^2 times as much, each P times. ring-flash-attn is timed if it is
         installed, on fa2's kernels and on PyTorch's FlashAttention-2.
 error   root mean square of out, dq, dk and dv against fp32, as a multiple of one call's in bf16.
-masks   windows and dropout in the ring: how many elements of out equal one call's bit for bit, and the greatest difference.
+masks   windows, dropout and ALiBi in the ring: how many elements of out equal one call's bit for bit, and the greatest difference.
 auto    20 shapes: the schedule that 'auto' takes by its model, its time over that of the fastest one; and the same after
         the first five shapes were timed by tune().
 merge   fa2_attn.merge of 2 and 8 results: bytes per second as a share of a copy's.

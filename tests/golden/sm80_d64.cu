@@ -333,8 +333,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
               "what the runtime passes");
 #line 2 "templates/forward/shared_config.cu.in"
 // ---- configuration of all forward families ---------------------------------------------------------------------
-using TypeOfP = Elem;  // that P is rounded to; fp32 if scores are rounded, too, or P together with scales
-constexpr bool kHopper = __CUDA_ARCH__ >= 900;
+using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 #line 2 "templates/forward/splits_config.cu.in"

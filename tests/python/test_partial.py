@@ -98,6 +98,26 @@ class Partial(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, text):
                 fa2_attn.attention_partial(own, *keys[0], dropout_origin=origin, **drops)
 
+    def test_alibi_of_parts(self):
+        """Rows and keys of a part have the distances of the whole."""
+        q, k, v = reference.tensors(batch=1, heads_q=4, heads_kv=2, seq_q=40, seq_k=40, kind=ExchangeTensor)
+        slopes = ExchangeTensor((4,), "fp32").set([0.1, 0.3, 1.0, 0.01])
+        whole = fa2_attn.attention(q, k, v, alibi_slopes=slopes)
+        own = q.part(1, 24, 40)
+        # Queries 24 to 39 see keys 0 to 15 from a place 24 further on than by their numbers, and keys 16 to 39 from 0.
+        out, lse = fa2_attn.attention_partial(own, k.part(1, 0, 16), v.part(1, 0, 16), alibi_slopes=slopes,
+                                              distance_shift=24)
+        fa2_attn.attention_partial(own, k.part(1, 16, 40), v.part(1, 16, 40), alibi_slopes=slopes, out=out, lse=lse,
+                                   partial="merge", distance_shift=None)
+        device.synchronize()
+        self.assertLess(reference.worst(out.get(), whole.part(1, 24, 40).get()), TOLERANCE["fp16"])
+        for error, text, shift in ((fa2_attn.Error, "distance_shift is nan; it must be from -1.67772e", float("nan")),
+                                   (TypeError, "distance_shift is 'far'; it must be a number", "far")):
+            with self.assertRaisesRegex(error, text):
+                fa2_attn.attention_partial(own, k, v, alibi_slopes=slopes, distance_shift=shift)
+        with self.assertRaisesRegex(fa2_attn.Error, "distance_shift is -1; .*because the problem is causal"):
+            fa2_attn.attention_partial(own, k, v, alibi_slopes=slopes, causal=True, distance_shift=-1)
+
     def test_gradients(self):
         out, lse = fa2_attn.attention(self.q, self.k, self.v, return_lse=True)
         d_out, _, _ = reference.tensors(batch=2, heads_q=4, seq_q=17, seed=2, kind=ExchangeTensor)

@@ -1,8 +1,8 @@
 /*
  * Attention over keys in two calls, whose results are merged, against one call, on the software device: elements have
- * the same bits, or neighbouring ones. The first call writes partial results (FA2_PARTIAL_WRITE), the second one carries
- * them on (fa2_problem.carry). That holds for kernels with whole exponents (templates/forward/softmax.cuh). With one key
- * O is V.
+ * the same bits, or neighbouring ones. The first call writes partial results (FA2_PARTIAL_WRITE), the second one
+ * carries them on (fa2_problem.carry). All have kernels with whole exponents (templates/forward/softmax.cuh). With one
+ * key O is V.
  *
  *     test_merged_bits
  *
@@ -15,6 +15,8 @@
 #include "tuner/judge/number.h"
 
 enum { HEADS = 2, COLUMNS = 64 };
+
+static bool is_hopper; /* all kernels have whole exponents */
 
 typedef struct shape {
     const char *family;          /* of the kernel of one call */
@@ -47,9 +49,13 @@ static fa2_tensor random_tensor(int32_t rows, fa2_dtype dtype, float size, uint3
     return tensor;
 }
 
-static void forward(fa2_context *context, const fa2_problem *problem, fa2_forward_args args)
+/* family: of the kernel. */
+static void forward(fa2_context *context, const fa2_problem *problem, const char *family, fa2_forward_args args)
 {
     CUdeviceptr workspace = 0;
+    fa2_explanation e = {.struct_bytes = sizeof e};
+    must(fa2_explain(context, problem, &e), "fa2_explain");
+    CHECK(strncmp(e.variant, family, strlen(family)) == 0);
     must(fa2_workspace_size(context, problem, &args.workspace_bytes), "fa2_workspace_size");
     if (args.workspace_bytes > 0)
         must_be(cuMemAlloc(&workspace, args.workspace_bytes) == CUDA_SUCCESS, "cuMemAlloc");
@@ -59,7 +65,7 @@ static void forward(fa2_context *context, const fa2_problem *problem, fa2_forwar
     cuMemFree(workspace);
 }
 
-/* Both have the same sign, or are 0: the bits of neighbours differ by 1. */
+/* The bits of neighbours of one sign differ by 1. Others, and 0 with both signs, count as far apart. */
 static bool are_neighbours(uint16_t a, uint16_t b)
 {
     return a == b || a + 1 == b || b + 1 == a;
@@ -108,10 +114,7 @@ static void run_whole(fa2_context *context, const shape *s, fa2_problem *problem
                                .k = random_tensor(s->seq_k, s->dtype, 3, &state),
                                .v = random_tensor(s->seq_k, s->dtype, 1, &state),
                                .o = tensor_of(s->seq_q, sizeof(uint16_t))};
-    fa2_explanation e = {.struct_bytes = sizeof e};
-    must(fa2_explain(context, problem, &e), "fa2_explain");
-    CHECK(strncmp(e.variant, s->family, strlen(s->family)) == 0);
-    forward(context, problem, *args);
+    forward(context, problem, s->family, *args);
 }
 
 /* The keys of two calls. */
@@ -128,7 +131,7 @@ static void run_merged(fa2_context *context, const shape *s)
     args.o = tensor_of(s->seq_q, sizeof(float));
     problem.seq_k = s->first;
     problem.partial = FA2_PARTIAL_WRITE;
-    forward(context, &problem, args);
+    forward(context, &problem, is_hopper ? "fwd_" : s->family, args);
 
     const size_t row = HEADS * COLUMNS * sizeof(uint16_t), skipped = (size_t)s->first * row;
     args.carried = args.o;
@@ -138,7 +141,7 @@ static void run_merged(fa2_context *context, const shape *s)
     problem.seq_k = s->seq_k - s->first;
     problem.partial = FA2_PARTIAL_NONE;
     problem.carry = 1;
-    forward(context, &problem, args);
+    forward(context, &problem, is_hopper ? "fwd_" : s->family, args);
     compare(&one, &args.o, s);
 }
 
@@ -161,7 +164,8 @@ int main(void)
     static const shape shapes[] = {{"fwd_sm90", 192, 448, 192, FA2_BF16},  {"fwd_sm90", 128, 320, 64, FA2_FP16},
                                    {"fwd_splitkv", 3, 700, 300, FA2_BF16}, {"fwd_splitkv", 2, 900, 128, FA2_FP16},
                                    {"fwd_", 192, 1, 0, FA2_BF16},          {"fwd_", 1, 1, 0, FA2_BF16}};
-    const bool hopper = strcmp(getenv("FA2_SIM_CARD"), "h200") == 0;
+    const char *card = getenv("FA2_SIM_CARD");
+    is_hopper = card != NULL && strcmp(card, "h200") == 0;
     const fa2_config config = {.struct_bytes = sizeof config, .database = "", .device_plus_one = 1};
     fa2_context *context = NULL;
     must(fa2_context_create(&config, &context), "fa2_context_create");
@@ -171,7 +175,7 @@ int main(void)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (shapes[i].seq_k == 1)
             run_only_key(context, &shapes[i]);
-        else if (hopper || strcmp(shapes[i].family, "fwd_splitkv") == 0)
+        else if (is_hopper || strcmp(shapes[i].family, "fwd_splitkv") == 0)
             run_merged(context, &shapes[i]);
     fa2_context_destroy(context);
     return check_done();

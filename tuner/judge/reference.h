@@ -17,7 +17,8 @@
  * With fp32 nothing is rounded. The plain implementation sums products of Q K^T and P V in fp32, one after the other.
  * Kernels sum three products for one (templates/fp32/tf32.cuh), so 3 x the plain error is allowed. The floor is 2e-6.
  *
- * With FA2_PARTIAL_WRITE or FA2_PARTIAL_MERGE, O is fp32: only P is rounded, by half a unit of its own at most. Errors
+ * With FA2_PARTIAL_WRITE or FA2_PARTIAL_MERGE, O is fp32: only P is rounded, by half a unit of its own at most. That of
+ * a row's only key is rounded by kernels with whole exponents alone (templates/forward/row_ends.cuh). Errors
  * of the scores in fp32 count then (FA2I_SCORE_ERROR), and so do those of the weights of merged results.
  *
  * LSE never leaves fp32, so it has its own bound, fa2i_lse_bound. Where a score and what is added to it nearly cancel,

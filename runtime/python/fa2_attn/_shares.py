@@ -174,22 +174,24 @@ def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks
                               by_pieces=call.alibi_slopes is not None or call.dropout_p > 0,
                               align=DROPOUT_ROWS if call.dropout_p > 0 else 1)
     if call.alibi_slopes is not None:
-        return [_with_alibi(one, call, q.shape[1], k.shape[1]) for one in found]
+        return [_with_alibi(one, call, ranks, q.shape[1], k.shape[1]) for one in found]
     return [Meeting(one.queries, one.keys, {"causal": one.causal, "window": one.window}, one.own, one.origin)
             for one in found]
 
 
-def _with_alibi(one: _layouts.Meeting, call: Call, rows_q: int, rows_k: int) -> Meeting:
+def _with_alibi(one: _layouts.Meeting, call: Call, ranks: int, rows_q: int, rows_k: int) -> Meeting:
     """Returns a call with alibi_slopes by the positions of the whole sequence.
 
-    Rows of a call lie `stride` apart in the whole. So distances are those of their numbers, and a shift, times the stride.
+    Rows of a call lie `stride` apart in the whole: row i and key j have the distance stride * |i - j + shift|.
     """
     assert call.alibi_slopes is not None
-    ranks = dist.get_world_size(call.group)
     stride = ranks if call.layout == "striped" else 1
     apart = one.origin[0] + ranks * (rows_k - rows_q) - one.origin[1]  # the first query's distance to the first key
     more_keys = one.keys.stop - one.keys.start - (one.queries.stop - one.queries.start)
-    settings = {"causal": one.causal, "window": one.window, "distance_shift": apart / stride - more_keys,
+    shift, causal, window = apart / stride - more_keys, one.causal, one.window
+    if causal and shift < 0:  # kernels of causal calls suppose that no key comes after its query in the whole
+        causal, window = False, (-1 if window is None else window[0], 0)
+    settings = {"causal": causal, "window": window, "distance_shift": shift,
                 "alibi_slopes": call.alibi_slopes * float(stride) if stride > 1 else call.alibi_slopes}
     return Meeting(one.queries, one.keys, settings, one.own, one.origin)
 

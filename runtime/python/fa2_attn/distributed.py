@@ -118,7 +118,7 @@ def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[st
                 return f"{name} has {heads} heads, which {ranks} ranks cannot share evenly"
         return None
     if call.alibi_slopes is not None and schedule == "ring" and call.lengths is not None:
-        return "ALiBi's distances between pieces differ from sequence to sequence"
+        return "ALiBi in packed sequences: the distances between pieces differ from sequence to sequence"
     if call.alibi_slopes is not None and schedule == "gather" and not call.causal:
         return "ALiBi without a causal mask needs queries that end at the last key"
     if schedule == "ring" and call.window is not None and call.lengths is not None:

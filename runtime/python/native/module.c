@@ -47,7 +47,8 @@ static const char partial_doc[] =
     "all keys, rounded once, and lse becomes that over all keys. Without partial.\n"
     "dropout_origin: (row, column, head, heads): where q and k begin in a whole, and its number of query heads. Then\n"
     "the call drops what one call on the whole drops. row and column are multiples of 64.\n"
-    "distance_shift: added to the queries' positions before their distances to keys are taken, for a part of a whole.\n"
+    "distance_shift: added to the queries' positions before their distances to keys are taken, if the call is\n"
+    "a part of a larger one (fa2.h).\n"
     "\n"
     "Raises the exceptions of attention.";
 

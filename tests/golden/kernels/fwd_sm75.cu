@@ -313,8 +313,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
                                     (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
-using TypeOfP = Elem;  // that P is rounded to; fp32 if scores are rounded, too, or P together with scales
-constexpr bool kHopper = __CUDA_ARCH__ >= 900;
+using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 constexpr int kMaxSplits = 1;  // most blocks that divide the keys of a row tile
@@ -814,16 +814,16 @@ template <class P, class Coord> __device__ __forceinline__ float sink_at(const P
     return p.features.sinks[coord.query_head(p, row)];
 }
 
-// Ends a row with a sink: gives the factor of O, and LSE. max: exponent of the sum, in the unit of the sink; sum: of
+// Ends a row with a sink: gives the factor of O, and LSE. exponent: of the sum, in the unit of the sink; sum: of
 // the row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
-    __device__ __forceinline__ SinkEnd(float max, float sum, float divisor, float sink)
+    __device__ __forceinline__ SinkEnd(float exponent, float sum, float divisor, float sink)
     {
         // The sink may be below the least score.
-        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
-        const float weight = sum == 0.0f ? 0.0f : expf(max - most);
+        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(exponent, sink);
+        const float weight = sum == 0.0f ? 0.0f : expf(exponent - most);
         const float own = sink == minus_infinity() ? 0.0f : expf(sink - most), all = weight * sum + own;
         inverse = all == 0.0f ? 0.0f : weight / (weight * divisor + own);
         lse = all == 0.0f ? minus_infinity() : most + logf(all);
@@ -990,11 +990,11 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
-// P of a score is 2^(scale_log2 * score - exponent), where the exponent is the row's maximum of scale_log2 * score, or
-// that maximum rounded up to a whole number. If it is whole, P of a score differs by a power of two between calls that
-// see other keys of the row, and 16 bits round it alike: merged results have the bits of one call, but for the order of
-// fp32 sums. This takes 1 to 3 % of the time of fwd_sm80 (tests/bench/results/tried.md), so older SMs round exponents
-// only where keys are divided anyway.
+// P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
+// scale_log2, or that product rounded up to a whole number. Calls that see other keys of a row have other maxima. With
+// whole exponents their P of a score differs by a power of two, and so does P rounded to 16 bits. Thus merged results
+// have the bits of one call, but for the order of fp32 sums. This takes 1 to 3 % of the time of fwd_sm80
+// (tests/bench/results/tried.md), so older SMs round exponents only where keys are divided anyway.
 constexpr bool kWholeExponents = TypeOfP::kBytes == 2 && (kSplit || kHopper);
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
@@ -1020,6 +1020,7 @@ __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
     });
 }
 
+// Returns the exponent that belongs to a maximum of raw scores.
 __device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
     if constexpr (!kWholeExponents)
@@ -1101,7 +1102,7 @@ struct ScaledScores {
     __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
     {
         const float of_number = factor[m][h] * scale_log2;
-        return {of_number, fmaf(start, of_number, max * scale_log2)};
+        return {of_number, fmaf(start, of_number, exponent_of(max, scale_log2))};
     }
 };
 
@@ -1318,10 +1319,10 @@ __device__ __forceinline__ float row_inverse(float sum)
     return sum == 0.0f ? 0.0f : 1.0f / sum;
 }
 
-// Returns by what O is divided. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one
-// key has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
-// rounded in the divisor, too. Partial results keep that rounding, because one call with all keys of a row has it. P of
-// the greatest score is 1 if exponents are not whole, so nothing is rounded.
+// Returns the divisor of O. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one key
+// has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
+// rounded in the divisor, too. Partial results keep that rounding, because one call with all keys of a row has it. If
+// exponents are not whole, P of the maximum is 1 and is not rounded.
 template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
 {
     if constexpr (kWholeExponents && !kPartial && !kMerges) {
@@ -2283,7 +2284,7 @@ __device__ __forceinline__ void await_step_before()
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
-//     how a row begins and ends           softmax.cuh
+//     how a row begins and ends           softmax.cuh, row_ends.cuh
 //
 // Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
 // three stages):
