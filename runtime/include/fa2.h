@@ -35,7 +35,7 @@
  *
  *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k)
  *     S = softcap * tanh(S / softcap)                   with softcap
- *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q - j|   with ALiBi; + distance_shift
+ *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q + distance_shift - j|   with ALiBi
  *     S[i,j] += bias[b,h,i,j]                           with a bias
  *     S = -infinity where a query does not see a key    causal, window, boolean mask
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
