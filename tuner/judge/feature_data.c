@@ -288,7 +288,7 @@ fa2_dropout_origin fa2i_case_origin(const fa2i_case *c)
 float fa2i_case_shift(const fa2i_case *c)
 {
     static const float shifts[] = {0, 2.75f, -7.5f};
-    const float shift = shifts[c->seed % 3];
+    const float shift = shifts[(c->seed + 1) % 3];
     return c->problem.causal ? fabsf(shift) : shift;
 }
 
