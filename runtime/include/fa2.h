@@ -621,8 +621,9 @@ typedef struct fa2_forward_args {
 
     /* problem.alibi: added to each query's position i + seq_k - seq_q, from which ALiBi takes the distance to a key. 0
      * unless the call has a part of the rows and keys of a larger attention. If neighbouring rows of the call lie N
-     * apart in the whole, multiply the slopes by N and divide the shift by N: it may be a fraction. It is from -2^24 to
-     * 2^24, and not negative if the problem is causal. */
+     * apart in the whole, multiply the slopes by N and divide the shift by N: it may be a fraction. So the shift is
+     * (first query's place - first key's place) / N - (seq_k - seq_q). It is from -2^24 to 2^24, and not negative if the
+     * problem is causal. */
     float distance_shift;
     float reserved; /* 0 */
 } fa2_forward_args;

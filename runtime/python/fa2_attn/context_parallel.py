@@ -52,7 +52,19 @@ def _layout_of(positions: Tensor, group: Any) -> str:
                 return layout
         except ValueError:
             pass  # the length does not fit this layout
-    raise NotImplementedError("PyTorch has given this rank other rows than those of layout 'zigzag' or 'contiguous'")
+    raise NotImplementedError("PyTorch has given this rank other rows than those of layout 'zigzag' or 'contiguous': pad "
+                              f"the sequence to a multiple of {2 * torch.distributed.get_world_size(group)}")
+
+
+def _agreed_layout_of(positions: Tensor, group: Any) -> str:
+    """The same, or one error on all ranks if one of them has none."""
+    layout, wrong = "", None
+    try:
+        layout = _layout_of(positions, group)
+    except NotImplementedError as error:
+        wrong = error
+    distributed._agree_on(f"context_parallel, layout {layout}, {len(positions)} rows", wrong, group)
+    return layout
 
 
 @contextlib.contextmanager
@@ -75,7 +87,7 @@ def context_parallel(mesh: Any, *, buffers: List[Tensor], buffer_seq_dims: List[
     with theirs(mesh, buffers=[*buffers, places], buffer_seq_dims=[*buffer_seq_dims, 0],
                 no_restore_buffers={*(no_restore_buffers or ()), places}):
         group, replaced = mesh.get_group(), F.scaled_dot_product_attention
-        F.scaled_dot_product_attention = _attention(group, _layout_of(places, group), schedule)  # type: ignore[assignment]
+        F.scaled_dot_product_attention = _attention(group, _agreed_layout_of(places, group), schedule)  # type: ignore[assignment]
         try:
             yield
         finally:

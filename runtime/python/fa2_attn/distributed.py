@@ -130,7 +130,7 @@ def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[st
     return _dropout_unfit(schedule, q, k, call, ranks) if call.dropout_p > 0 else None
 
 
-def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor]) -> None:
+def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor], backward: bool) -> None:
     """Raises what is wrong with a call on this rank. given: positions that the caller uses."""
     ranks, rank_of_rows = dist.get_world_size(call.group), 4 if call.lengths is None else 3
     shape = "[B, S, H, D]" if call.lengths is None else "[T, H, D]"
@@ -163,6 +163,31 @@ def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor]) -> None:
         reason = _unfit(call.schedule, q, k, call, ranks)
         if reason is not None:
             raise NotImplementedError(f"schedule {call.schedule!r}: {reason}")
+    if q.numel() > 0 and k.numel() > 0:
+        _check_served(q, k, v, call, backward)
+
+
+def _check_served(q: Tensor, k: Tensor, v: Tensor, call: Call, backward: bool) -> None:
+    """Raises what attention on these tensors would raise: later, keys would already be on their way to other ranks."""
+    settings = {name: value for name, value in call.settings.items() if name != "context"}
+    if call.lengths is not None:
+        settings.update(_own_lengths(q, call))
+    if call.dropout_p > 0:
+        settings.update(dropout_p=call.dropout_p, dropout_seed=call.dropout_seed)
+    for op in ("forward", "backward") if backward else ("forward",):
+        problem = _native.problem(q, k, v, op=op, causal=call.causal, window=call.window,  # type: ignore[arg-type]
+                                  alibi_slopes=call.alibi_slopes, **call.operands, **settings)
+        _context_of(q, call).explain(problem)
+
+
+def _own_lengths(q: Tensor, call: Call) -> Dict[str, Any]:
+    """Returns the settings of a packed call on this rank's rows."""
+    rows = [length // dist.get_world_size(call.group) for length in call.lengths or ()]
+    return packed_settings(rows, rows, q.device)
+
+
+def _context_of(q: Tensor, call: Call) -> Any:
+    return call.settings.get("context") or _native.default_context(q.device.index or 0)
 
 
 def _check_positions(given: Tensor, rows: int, call: Call) -> None:
@@ -184,13 +209,8 @@ def _check_positions(given: Tensor, rows: int, call: Call) -> None:
 
 def _flop_per_us(q: Tensor, k: Tensor, v: Tensor, call: Call) -> float:
     """Returns the rate of fa2's kernels by its estimate for the own rows and the own keys."""
-    settings: Dict[str, Any] = {}
-    if call.lengths is not None:
-        rows = [length // dist.get_world_size(call.group) for length in call.lengths]
-        settings = packed_settings(rows, rows, q.device)
-    problem = _native.problem(q, k, v, causal=call.causal, **settings)
-    context = call.settings.get("context") or _native.default_context(q.device.index or 0)
-    us = context.explain(problem)["estimate_us"]
+    settings = {} if call.lengths is None else _own_lengths(q, call)
+    us = _context_of(q, call).explain(_native.problem(q, k, v, causal=call.causal, **settings))["estimate_us"]
     return max(_flop(q, k, v, call, 1) / max(us, 1.0), 1.0)
 
 
@@ -215,7 +235,11 @@ _chosen: Any = weakref.WeakKeyDictionary()  # of each group: kinds of calls and 
 
 
 def _of_group(table: Any, group: Optional[dist.ProcessGroup], make: Any) -> Any:
+    if group is None and not dist.is_initialized():
+        raise ValueError("there is no process group: call torch.distributed.init_process_group first")
     key = dist.group.WORLD if group is None else group
+    if not isinstance(key, dist.ProcessGroup):
+        raise ValueError(f"group is {group!r}; it must be a process group that has this rank")
     if key not in table:
         table[key] = make()
     return table[key]
@@ -309,10 +333,10 @@ def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Op
     wrong: Optional[Exception] = None
     try:
         call = make()
-        mine = _describe(q, k, v, call, backward)
+        mine = _describe(q, k, v, call, backward) + ("" if given is None else ", positions given")
         if mine in known and given is None:
             return call, mine
-        _check(q, k, v, call, given)
+        _check(q, k, v, call, given, backward)
     except Exception as error:
         wrong = error  # the other ranks wait, whatever it is
     _agree_on(mine, wrong, group, again=given is not None)
@@ -402,6 +426,9 @@ def _make_call(group: Optional[dist.ProcessGroup], layout: str, schedule: str, c
                softcap: Optional[float], scale: Optional[float], alibi_slopes: Optional[Tensor],
                sinks: Optional[Tensor], dropout_p: Optional[float], dropout_seed: Any, cu_seqlens: Any,
                deterministic: Optional[bool], context: Any) -> Call:
+    for name, value in (("causal", causal), ("deterministic", deterministic)):
+        if isinstance(value, str):
+            raise TypeError(f"{name} is {value!r}; it must be True or False")
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     if _wants_gradient(alibi_slopes):
@@ -453,8 +480,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     causal, softcap, scale, context: as in fa2_attn.attention.
 
     Raises one error on all ranks if their shapes, types or settings differ, or if one rank's are wrong. The ranks
-    compare them once for each kind of call: a rank that later calls otherwise than the rest waits until the group's
-    time-out.
+    compare them once for each kind of call. So if one rank later makes another call than the rest, and it is of a new
+    kind, that rank waits until the group's time-out; if both kinds are known, each rank computes its own.
     """
     backward = _wants_gradient(q, k, v, sinks)
     call, kind = _agree(q, k, v, group, positions, backward, functools.partial(
