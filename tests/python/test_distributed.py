@@ -356,6 +356,21 @@ class Rank:
                      lambda: distributed.tune(q, k, v, rounds=1 + self.rank))
         self.refuses(ValueError, "rank 1 has tune with rounds 'few'",
                      lambda: distributed.tune(q, k, v, rounds="few" if self.rank == 1 else 3))
+        # What the kernels refuse is refused before keys travel, so the group goes on. So is what one rank alone has wrong.
+        for text, given in (("softcap is -1.0; it must be finite", {"softcap": -1.0}),
+                            ("sinks must be float32", {"sinks": torch.zeros(HEADS + 1)}),
+                            ("scale is -1.0", {"scale": -1.0}),
+                            ("dropout_seed is -1", {"dropout_p": 0.5, "dropout_seed": -1 if self.rank == 1 else 1,
+                                                    "schedule": "ulysses"})):
+            self.refuses(ValueError, text, lambda: distributed.attention(q, k, v, **{"schedule": "ring", **given}))
+            distributed.attention(q, k, v, schedule="ring", layout="contiguous")
+        self.refuses(ValueError, "v has seq 16 and k has 24", lambda: distributed.attention(
+            q, k, v[:, :16], schedule="ring"))
+        self.refuses(TypeError, "causal is 'no'; it must be True or False", lambda: distributed.attention(q, k, v, causal="no"))
+        for number in range(2):  # the second time, too
+            places = {"positions": distributed.positions(self.ranks * 24)} if self.rank == 1 else {}
+            self.refuses(ValueError, "the ranks' calls differ", lambda: distributed.attention(q, k, v, **places))
+        self.refuses(ValueError, "group is 5; it must be a process group", lambda: distributed.attention(q, k, v, group=5))
         self.refuses(NotImplementedError, "alibi_slopes requires a gradient", lambda: distributed.attention(
             q, k, v, causal=True, alibi_slopes=slopes.clone().requires_grad_()))
         uneven = q[:, :8], k[:, :16], v[:, :16]

@@ -58,12 +58,13 @@ def _layout_of(positions: Tensor, group: Any) -> str:
 
 def _agreed_layout_of(positions: Tensor, group: Any) -> str:
     """The same, or one error on all ranks if one of them has none."""
-    layout, wrong = "", None
+    layout, mine, wrong = "", None, None
     try:
         layout = _layout_of(positions, group)
+        mine = f"context_parallel with layout {layout} and {len(positions)} rows"
     except NotImplementedError as error:
         wrong = error
-    distributed._agree_on(f"context_parallel, layout {layout}, {len(positions)} rows", wrong, group)
+    distributed._agree_on(mine, wrong, group)
     return layout
 
 
