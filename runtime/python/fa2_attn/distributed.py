@@ -169,15 +169,16 @@ def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor], backward
 
 def _check_served(q: Tensor, k: Tensor, v: Tensor, call: Call, backward: bool) -> None:
     """Raises what attention on these tensors would raise: later, keys would already be on their way to other ranks."""
-    settings = {name: value for name, value in call.settings.items() if name != "context"}
+    settings: Dict[str, Any] = {name: value for name, value in call.settings.items() if name != "context"}
+    settings.update(call.operands)
     if call.lengths is not None:
         settings.update(_own_lengths(q, call))
     if call.dropout_p > 0:
         settings.update(dropout_p=call.dropout_p, dropout_seed=call.dropout_seed)
-    for op in ("forward", "backward") if backward else ("forward",):
-        problem = _native.problem(q, k, v, op=op, causal=call.causal, window=call.window,  # type: ignore[arg-type]
-                                  alibi_slopes=call.alibi_slopes, **call.operands, **settings)
-        _context_of(q, call).explain(problem)
+    ops: List[Any] = ["forward", "backward"] if backward else ["forward"]
+    for op in ops:
+        _context_of(q, call).explain(_native.problem(q, k, v, op=op, causal=call.causal, window=call.window,
+                                                     alibi_slopes=call.alibi_slopes, **settings))
 
 
 def _own_lengths(q: Tensor, call: Call) -> Dict[str, Any]:
@@ -186,8 +187,9 @@ def _own_lengths(q: Tensor, call: Call) -> Dict[str, Any]:
     return packed_settings(rows, rows, q.device)
 
 
-def _context_of(q: Tensor, call: Call) -> Any:
-    return call.settings.get("context") or _native.default_context(q.device.index or 0)
+def _context_of(q: Tensor, call: Call) -> _native.Context:
+    context: _native.Context = call.settings.get("context") or _native.default_context(q.device.index or 0)
+    return context
 
 
 def _check_positions(given: Tensor, rows: int, call: Call) -> None:
