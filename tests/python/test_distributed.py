@@ -322,6 +322,10 @@ class Rank:
         for layout in distributed.LAYOUTS:
             back = distributed.gather(distributed.shard(whole, layout=layout), layout=layout)
             assert torch.equal(back, whole), layout
+        rows = torch.zeros(self.ranks * 8, 2)
+        for function, end in ((distributed.shard, 4), (distributed.gather, 4), (distributed.shard, self.ranks * 16)):
+            self.refuses(ValueError, f"cu_seqlens ends with {end}, and the tensor has",
+                         lambda: function(rows, cu_seqlens=[0, end]))
 
     def test_refusals(self):
         from fa2_attn import distributed

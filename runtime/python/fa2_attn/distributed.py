@@ -62,7 +62,7 @@ def shard(tensor: Tensor, dim: Optional[int] = None, *, layout: str = "zigzag",
           group: Optional[dist.ProcessGroup] = None, cu_seqlens: Any = None) -> Tensor:
     """Returns this rank's rows of a tensor that every rank has whole. dim: the sequence, 1, or 0 with cu_seqlens."""
     dim = _dim_of(dim, cu_seqlens)
-    lengths = lengths_of(cu_seqlens) if cu_seqlens is not None else [tensor.shape[dim]]
+    lengths = _lengths_in(tensor.shape[dim], cu_seqlens)
     rows = rows_of(layout, dist.get_rank(group), dist.get_world_size(group), tuple(lengths), tensor.device)
     return tensor.index_select(dim, rows)
 
@@ -71,9 +71,9 @@ def gather(tensor: Tensor, dim: Optional[int] = None, *, layout: str = "zigzag",
            group: Optional[dist.ProcessGroup] = None, cu_seqlens: Any = None) -> Tensor:
     """Returns the whole tensor of which each rank has its rows: the inverse of shard. It has no gradient."""
     dim, ranks = _dim_of(dim, cu_seqlens), dist.get_world_size(group)
+    lengths = _lengths_in(tensor.shape[dim] * ranks, cu_seqlens)
     parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(ranks)]
     dist.all_gather(parts, tensor.detach().contiguous(), group=group)
-    lengths = lengths_of(cu_seqlens) if cu_seqlens is not None else [tensor.shape[dim] * ranks]
     return torch.cat(parts, dim).index_select(dim, order_of(layout, ranks, tuple(lengths), tensor.device))
 
 
@@ -85,6 +85,14 @@ def _place(group: Optional[dist.ProcessGroup], rank: Optional[int], ranks: Optio
             raise ValueError(f"rank is {rank} of {ranks} ranks; it must be at least 0 and less than {ranks}")
         return rank, ranks
     return dist.get_rank(group), dist.get_world_size(group)
+
+
+def _lengths_in(rows: int, cu_seqlens: Any) -> List[int]:
+    """Returns the lengths of the sequences in a tensor that has all rows."""
+    lengths = [rows] if cu_seqlens is None else lengths_of(cu_seqlens)
+    if sum(lengths) != rows:
+        raise ValueError(f"cu_seqlens ends with {sum(lengths)}, and the tensor has {rows} rows on all ranks together")
+    return lengths
 
 
 def _dim_of(dim: Optional[int], cu_seqlens: Any) -> int:
