@@ -465,6 +465,7 @@ def work(rank, ranks, port, name):
         sys.stderr.flush()
         os._exit(1)
     dist.destroy_process_group()
+    os._exit(0)  # threads that PyTorch keeps for a mesh may abort an ordinary exit
 
 
 @unittest.skipIf(torch is None, "PyTorch or the software device is missing")
