@@ -88,7 +88,8 @@ def context_parallel(mesh: Any, *, buffers: List[Tensor], buffer_seq_dims: List[
     with theirs(mesh, buffers=[*buffers, places], buffer_seq_dims=[*buffer_seq_dims, 0],
                 no_restore_buffers={*(no_restore_buffers or ()), places}):
         group, replaced = mesh.get_group(), F.scaled_dot_product_attention
-        F.scaled_dot_product_attention = _attention(group, _agreed_layout_of(places, group), schedule)  # type: ignore[assignment]
+        layout = _agreed_layout_of(places, group)
+        F.scaled_dot_product_attention = _attention(group, layout, schedule)  # type: ignore[assignment]
         try:
             yield
         finally:
