@@ -17,9 +17,9 @@
  * Threads. A cache serialises its callers; several processes may use one file.
  * Never carry a cache across fork.
  */
-#ifndef FA2I_CACHE_H
-#define FA2I_CACHE_H
+#pragma once
 
+#include <signal.h>
 #include "runtime/base/record.h"
 
 typedef struct fa2i_cache fa2i_cache;
@@ -56,6 +56,13 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
 enum { FA2I_CACHE_WAIT_MS = 10000 };
 fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log, void *log_user,
                                   fa2i_cache **ret_cache);
+
+/* Open with FA2I_CACHE_REPAIR. The log is told what is done with a damaged file, because that may take half a minute.
+ * When *stop becomes nonzero, this call and all later ones end with FA2_E_DATABASE. Then this call has not changed the
+ * file, and of later ones each transaction is done as a whole or not at all. stop is borrowed until the cache is
+ * closed. */
+fa2_status fa2i_cache_open_to_mend(const char *path, const volatile sig_atomic_t *stop, fa2i_log_fn log, void *log_user,
+                                   fa2i_cache **ret_cache);
 
 /* From this call to the next one, all waits together take at most FA2I_CACHE_WAIT_MS. */
 void fa2i_cache_begin_call(fa2i_cache *cache);
@@ -218,6 +225,11 @@ typedef struct fa2i_result {
 fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of, const fa2i_result *results,
                                   size_t count, const fa2i_winner *winner, size_t *ret_noted);
 
+/* Get the SMs that have winners of this very problem, without one SM: "sm_80, sm_86"; "": there are none. */
+enum { FA2I_ARCHS_CHARS = 64 };
+fa2_status fa2i_cache_winner_archs(fa2i_cache *cache, const fa2_problem *problem, int without,
+                                   char ret_archs[FA2I_ARCHS_CHARS]);
+
 /* A winner and the facts that the chooser compares. */
 typedef struct fa2i_choice {
     fa2i_winner winner;
@@ -240,5 +252,3 @@ typedef struct fa2i_choice {
  * If there is no winner, the result is FA2_OK with *ret_count = 0. *ret_choices belongs to the caller (fa2i_free). */
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
                               fa2i_choice **ret_choices, size_t *ret_count);
-
-#endif

@@ -6,18 +6,20 @@
  * Threads. All functions declared after fa2i_sql_begin run between begin and end, so under the mutex.
  * Ownership. Statements belong to the caller (sqlite3_finalize).
  */
-#ifndef FA2I_CACHE_INTERNAL_H
-#define FA2I_CACHE_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include "cache/cache.h"
 #include "runtime/base/status.h"
+#include "runtime/base/text.h"
 
 enum {
     FA2I_APPLICATION_ID = 0x46413254, /* as in schema.sql */
-    FA2I_EXPORT_VERSION = 2           /* of the format that export.c describes */
+    FA2I_EXPORT_VERSION = 2,          /* of the format that export.c describes */
+    FA2I_PIECE_BYTES = 7000,          /* the most bytes of code in a line of it */
+    FA2I_CODE_BYTES_MAX = 64 << 20    /* the most of one kernel */
 };
 
 /* No time is longer: 30 years. The limit ensures that stored times can be exported and imported again. */
@@ -28,6 +30,7 @@ typedef struct fa2i_remade {
     bool done;       /* the file was made anew */
     size_t refused;  /* rows that no table accepted */
     char cause[200]; /* the damage of the file */
+    bool hopeless;   /* too little of the file can be read */
 } fa2i_remade;
 
 struct fa2i_cache {
@@ -48,8 +51,9 @@ struct fa2i_cache {
     int64_t noted_rows; /* rows that this connection's notes changed: notes.c */
     bool at_once;       /* the open transaction does not wait for a lock */
     pthread_mutex_t claims_mutex;
-    double seconds_max, deadline; /* of a transaction, in the thread's processor time: limits.c */
-    int claims;                   /* descriptor of the file of claims, + 1; 0: not open; -1: it cannot be used */
+    double seconds_max, deadline;      /* of a transaction, in the thread's processor time: limits.c */
+    const volatile sig_atomic_t *stop; /* nonzero ends statements and trials; NULL: nothing does */
+    int claims;                        /* descriptor of the file of claims, + 1; 0: not open; -1: it cannot be used */
     fa2i_remade remade;
     size_t mended;    /* values that fa2_mended mended: rules.c */
     bool claims_told; /* the log was told that this process waits for another one's claim */
@@ -71,6 +75,9 @@ void fa2i_wait_end(fa2i_cache *cache);
 
 /* ---- path.c: files and folders ---- */
 
+/* Is there no such file? A file in a folder that this user may not search counts as there. */
+bool fa2i_path_is_missing(const char *path);
+
 /* Create the file (0600) if it is missing (*ret_created), and folders (0700) below an existing $HOME or
  * $XDG_CACHE_HOME; elsewhere the folder must be there. */
 fa2_status fa2i_path_create(const char *path, bool *ret_created);
@@ -78,8 +85,8 @@ fa2_status fa2i_path_create(const char *path, bool *ret_created);
 /* Could fa2i_path_create make a missing file? Checks permissions alone, and creates nothing. */
 fa2_status fa2i_path_check_creatable(const char *path);
 
-/* Refuse a file that is not regular, that others can write, or that belongs to another user. *ret_resolved has no
- * symbolic links and belongs to the caller (fa2i_free). FA2_E_NOT_FOUND: there is no such file. */
+/* Refuse a file that is not regular or not readable, that others can write, or that belongs to another user.
+ * *ret_resolved has no symbolic links and belongs to the caller (fa2i_free). FA2_E_NOT_FOUND: there is no such file. */
 fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info);
 
 /* The same for the files that SQLite keeps beside the database. */
@@ -170,6 +177,16 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 /* The current time in the format of the tables, or the latest time that they can hold if the clock is later. */
 #define FA2I_SQL_NOW "coalesce(strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), '9999-12-31T23:59:59Z')"
 
+/* SQL functions of fa2, whose results depend on their arguments alone. */
+typedef struct fa2i_sql_function {
+    const char *name;
+    int arguments; /* -1: any number */
+    void (*function)(sqlite3_context *context, int count, sqlite3_value **values);
+} fa2i_sql_function;
+
+/* Registers them with a connection; user: their sqlite3_user_data. Returns SQLite's result code. */
+int fa2i_sql_register(sqlite3 *db, const fa2i_sql_function *functions, size_t count, void *user);
+
 /* Makes the status for an SQLite result code. The message has the path, SQLite's words and what to do. */
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code);
 
@@ -188,9 +205,16 @@ fa2_status fa2i_sql_data_version(fa2i_cache *cache, int64_t *ret_version);
 /* Commit if st is FA2_OK, else roll back; unlock. Returns st, or why the commit failed. */
 fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st);
 
+/* The same for a transaction of one statement, which is finalized. */
+fa2_status fa2i_sql_close(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_status st);
+
 /* Prepare and bind. On FA2_OK *ret_stmt belongs to the caller. */
 fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
                             sqlite3_stmt **ret_stmt);
+
+/* The same for a text that was composed, which is then empty. */
+fa2_status fa2i_sql_prepare_text(fa2i_cache *cache, fa2i_text *text, const fa2i_sql_value *values, size_t count,
+                                 sqlite3_stmt **ret_stmt);
 
 /* *ret_row: there is a row to read. */
 fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row);
@@ -224,12 +248,16 @@ fa2_status fa2i_sql_counts(fa2i_cache *cache, const fa2i_sql_count *counts, size
 /* Several statements, without parameters. */
 fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script);
 
+/* The same for a text that was composed, which is then empty. */
+fa2_status fa2i_sql_script_text(fa2i_cache *cache, fa2i_text *text);
+
 /* FA2_E_DATABASE when this SQLite was built without its JSON functions. */
 fa2_status fa2i_sql_need_json(fa2i_cache *cache);
 
-/* Read columns of the current row. Text is cut to fit; NULL is "". A NULL error is INFINITY. The last one returns false
- * if the value is no outcome. */
+/* Read columns of the current row. Text is cut to fit; NULL is "". column_line makes it one line. A NULL error is
+ * INFINITY. The last one returns false if the value is no outcome. */
 void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes);
+void fa2i_sql_column_line(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes);
 double fa2i_sql_column_error(sqlite3_stmt *stmt, int column);
 bool fa2i_sql_column_outcome(sqlite3_stmt *stmt, int column, fa2i_outcome *ret_outcome);
 
@@ -291,5 +319,3 @@ bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column);
 /* Tell the log, once for each kernel, why it is not used ("is damaged and is not used"), and what to do. Call it
  * outside a transaction. */
 void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *what, const char *remedy);
-
-#endif

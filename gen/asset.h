@@ -2,8 +2,7 @@
  * Files that are embedded in the library: scripts, templates, the database schema and the presets. gen/embed.cmake
  * generates them from the source tree. They never change, so any thread may read them.
  */
-#ifndef FA2I_ASSET_H
-#define FA2I_ASSET_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ extern const char fa2i_assets_hash[];
 
 /* Returns the asset of that name, or NULL. */
 const fa2i_asset *fa2i_asset_find(const char *name);
-
-#endif

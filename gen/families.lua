@@ -1,5 +1,6 @@
 -- All families, in the order in which they are asked. core/family.lua describes a family.
 local bwd = require("ops.backward")
+local bwd_fp32 = require("ops.backward_fp32")
 local bwd_sm90 = require("ops.backward_sm90")
 local fwd = require("ops.forward")
 local fwd_bytes_sm90 = require("ops.forward_bytes_sm90")
@@ -24,6 +25,8 @@ return {
    bwd.family("bwd_sm75", paths.sm75),
    bwd.family("bwd_sm80", paths.sm80),
    bwd_sm90.family(),
+   bwd_fp32.family("bwd_fp32_sm75", paths.sm75),
+   bwd_fp32.family("bwd_fp32_sm80", paths.sm80),
    merge.family("merge_sm75", paths.sm75),
    merge.family("merge_sm80", paths.sm80),
 }

@@ -20,7 +20,7 @@ local M = {}
 
 -- Returns why no family serves a problem: what the SM lacks for all of them, or each family's reason.
 local function why_unserved(problem, arch, reasons)
-   local _, missing = elements.exists_on(arch.sm, problem)
+   local missing = elements.lacks(arch.sm, problem)
    if missing then
       return ("%s, and this is %d.%d"):format(missing, arch.sm // 10, arch.sm % 10)
    end
@@ -33,12 +33,12 @@ local function visit_families(problem, arch, visit)
    local reasons, serving = {}, 0
    for _, family in ipairs(families) do
       if family.op == problem.op then
-         local ok, reason = family:serves(problem, arch)
-         if ok then
+         local reason = family:refuses(problem, arch)
+         if reason then
+            reasons[#reasons + 1] = family.name .. ": " .. reason
+         else
             visit(family)
             serving = serving + 1
-         else
-            reasons[#reasons + 1] = family.name .. ": " .. reason
          end
       end
    end
@@ -144,8 +144,8 @@ local function parse(text)
    if not v then
       return nil, message
    end
-   local ok, reason = family:check(v)
-   if not ok then
+   local reason = family:misfit(v)
+   if reason then
       return nil, "'" .. text .. "': " .. reason
    end
    return family, v
@@ -162,7 +162,7 @@ function M.variant(text)
 end
 
 -- The same for a text that a person gives. With a problem, the text may leave out the problem's fields. With a card,
--- the variant's family must serve the card's SM.
+-- the variant's family must serve the card's SM. The message names all words that are missing.
 function M.named_variant(text, problem, card)
    local family, message = family_of(text)
    if not family then
@@ -173,13 +173,17 @@ function M.named_variant(text, problem, card)
       if not arch then
          return nil, reason
       end
-      local ok
-      ok, reason = family.path.serves_sm(arch.family_sm)
-      if not ok then
+      reason = family.path.refuses_sm(arch.family_sm)
+      if reason then
          return nil, ("sm_%d has no %s kernels: %s"):format(card.arch, family.name, reason)
       end
    end
-   return M.variant(problem and variant_text.complete(text, problem, family.axes) or text)
+   text = problem and variant_text.complete(text, problem, family.axes) or text
+   local missing = variant_text.missing(text, family.axes)
+   if missing then
+      return nil, ("'%s' lacks %s"):format(text, missing)
+   end
+   return M.variant(text)
 end
 
 -- Returns the CUDA text of a variant. read(file): returns the text of templates/FILE, or nil.

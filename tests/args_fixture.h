@@ -1,8 +1,7 @@
 /*
  * Valid arguments of forward, for tests that make them invalid.
  */
-#ifndef FA2_TESTS_ARGS_FIXTURE_H
-#define FA2_TESTS_ARGS_FIXTURE_H
+#pragma once
 
 #include "check.h"
 #include "runtime/base/problem.h"
@@ -33,5 +32,3 @@ static inline void check_bad(const fa2_forward_args *args, const char *said)
     CHECK_EQ(check_args(&problem, args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), said);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * A folder for one test's databases, and records to store in them. check.h counts failures.
  */
-#ifndef FA2_TESTS_CACHE_FIXTURE_H
-#define FA2_TESTS_CACHE_FIXTURE_H
+#pragma once
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -121,7 +120,8 @@ static inline void check_refused(const char *path, fa2i_cache_mode mode, fa2_sta
     CHECK_EQ(fa2i_cache_open(path, mode, NULL, NULL, &cache), status);
     CHECK(cache == NULL);
     CHECK_CONTAINS(fa2_last_message(), part);
-    CHECK_CONTAINS(fa2_last_message(), path);
+    if (path[0] != '\0')
+        CHECK_CONTAINS(fa2_last_message(), path);
     fa2i_cache_close(cache);
 }
 
@@ -271,6 +271,8 @@ static inline char *replaced(const char *text, const char *part, const char *by)
         exit(1);
     char *copy = malloc(strlen(text) + strlen(by) + 1);
     CHECK(copy != NULL);
+    if (copy == NULL)
+        exit(1);
     sprintf(copy, "%.*s%s%s", (int)(at - text), text, by, at + strlen(part));
     return copy;
 }
@@ -297,5 +299,3 @@ static inline char *sealed(char *text)
     free(text);
     return copy;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Checks for tests. A failed check prints both sides and is counted, and the test goes on. NDEBUG has no effect. End
  * main with `return check_done();`. A test that cannot run here says why and returns CHECK_SKIP.
  */
-#ifndef FA2_TESTS_CHECK_H
-#define FA2_TESTS_CHECK_H
+#pragma once
 
 #include <stdio.h>
 #include <string.h>
@@ -68,5 +67,3 @@ static inline int check_done(void)
     fprintf(stderr, "%d checks, %d failed\n", check_count, check_failures);
     return check_failures == 0 && check_count > 0 ? 0 : 1;
 }
-
-#endif

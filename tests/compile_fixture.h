@@ -1,8 +1,7 @@
 /*
  * A kernel to compile, and its target.
  */
-#ifndef FA2_TESTS_COMPILE_FIXTURE_H
-#define FA2_TESTS_COMPILE_FIXTURE_H
+#pragma once
 
 #include "runtime/cuda/compile.h"
 
@@ -12,5 +11,3 @@ static const char source[] = "extern \"C\" __global__ void fwd_sm80(float *out, 
                              "{\n"
                              "    out[threadIdx.x] = x * 2.22e-16f;\n"
                              "}\n";
-
-#endif

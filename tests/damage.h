@@ -1,8 +1,7 @@
 /*
  * Databases with one error, made without the library. check.h counts failures.
  */
-#ifndef FA2_TESTS_DAMAGE_H
-#define FA2_TESTS_DAMAGE_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -96,5 +95,3 @@ static inline int damage_each_column(const char *path, damage_fn with, void *use
     sqlite3_close(db);
     return count;
 }
-
-#endif

@@ -13,7 +13,12 @@ make_debian() {
     mkdir -p "$root/src"
     git -C "$here" -c safe.directory="$here" archive HEAD | tar -C "$root/src" -x
     cp /etc/resolv.conf "$root/etc/resolv.conf"
-    [ -z "${PIP_CERT:-}" ] || install -D -m 644 "$PIP_CERT" "$root$PIP_CERT" # a network with certificates of its own
+    # A network with certificates of its own. The package ca-certificates writes over what is in /etc.
+    if [ -n "${PIP_CERT:-}" ]; then
+        install -D -m 644 "$PIP_CERT" "$root/opt/pip_cert.pem"
+        export PIP_CERT=/opt/pip_cert.pem
+        unset REQUESTS_CA_BUNDLE CURL_CA_BUNDLE # pip would take them in the place of PIP_CERT
+    fi
     [ -e "$root/proc/self" ] || mount -t proc proc "$root/proc"
     trap 'umount "$root/proc"' EXIT
 }

@@ -16,8 +16,8 @@ string(REPLACE "${CMAKE_MATCH_0}"
 file(GENERATE OUTPUT ${extra}/fa2.h CONTENT "${header}")
 
 file(READ ${FA2_PROBLEM_DEF} fields)
-string(APPEND fields "FA2I_FIELD(extra, \"extra\", INT, KIND, 0, 1, 1, MEANS(0), NOTHING, UNLESS_0, "
-  "EXACT, NONE, FORWARD)\n")
+string(REPLACE "#undef FA2I_FIELD" "FA2I_FIELD(extra, \"extra\", INT, KIND, 0, 1, 1, MEANS(0), NOTHING, UNLESS_0, \
+EXACT, NONE, FORWARD)\n#undef FA2I_FIELD" fields "${fields}")
 file(GENERATE OUTPUT ${extra}/runtime/base/problem.def CONTENT "${fields}")
 
 set(sources "")

@@ -4,8 +4,7 @@
  * disk_begin makes every later opened database use it. disk_reset ends all failures.
  * Not thread-safe.
  */
-#ifndef FA2_TESTS_FAILING_DISK_H
-#define FA2_TESTS_FAILING_DISK_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -180,5 +179,3 @@ static inline void disk_begin(void)
     disk_reset();
     CHECK_EQ(sqlite3_vfs_register(&disk.vfs, 1), SQLITE_OK);
 }
-
-#endif

@@ -14,8 +14,7 @@
  *     $FA2_TEST_WRONG_AT     with FA2_TEST_WRONG: only if seq_q is this number
  *     $FA2_TEST_SLEEP_US     real time that each launch takes
  */
-#ifndef FA2_TESTS_FAKE_ATTENTION_H
-#define FA2_TESTS_FAKE_ATTENTION_H
+#pragma once
 
 #include <math.h>
 #include <signal.h>
@@ -252,5 +251,3 @@ static inline CUresult attention_on_launch(fake_launch *launch, void *user)
             attention_head(&kernel, p, b, h);
     return CUDA_SUCCESS;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * A call of forward that the fake driver launches: it reads and writes no tensor.
  */
-#ifndef FA2_TESTS_FAKE_CALL_H
-#define FA2_TESTS_FAKE_CALL_H
+#pragma once
 
 #include <cuda.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ static inline fa2_status fake_call(fa2_context *context, const fa2_problem *prob
                                    .workspace_bytes = SIZE_MAX};
     return fa2_forward(context, problem, &args, stream);
 }
-
-#endif

@@ -17,8 +17,7 @@
  * it even when it is made to fail, as CUDA's do. get_error_name and get_error_string are not counted and never fail.
  * Threads: calls are serialised. Change settings only while no other thread makes calls.
  */
-#ifndef FA2_TESTS_FAKE_CUDA_H
-#define FA2_TESTS_FAKE_CUDA_H
+#pragma once
 
 #include <stdbool.h>
 #include "runtime/cuda/cuda_api.h"
@@ -139,5 +138,3 @@ void fake_context_pop(CUcontext context); /* destroys it */
 /* Makes the image that the fake NVRTC would make of this text. entry: the function's name. target: "sm_86" or
  * "compute_86". The caller frees *ret_image (fa2i_blob_done). */
 void fake_image(const char *entry, const char *target, const char *source, fa2i_blob *ret_image);
-
-#endif

@@ -2,8 +2,7 @@
  * The inside of the fakes (fake_cuda.h): the registry of live objects, and the functions that enclose every call. Use
  * everything here with the lock held, between fake_begin and fake_end.
  */
-#ifndef FA2_TESTS_FAKE_OBJECTS_H
-#define FA2_TESTS_FAKE_OBJECTS_H
+#pragma once
 
 #include "fake_cuda.h"
 
@@ -96,5 +95,3 @@ typedef struct fake_image_info {
     size_t source_bytes;
 } fake_image_info;
 bool fake_image_read(const char *image, fake_image_info *ret_info);
-
-#endif

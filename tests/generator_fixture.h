@@ -2,8 +2,7 @@
  * Shared by the tests of the generator. FA2_SOURCE_DIR is the top of the source tree. If it is unset, the current
  * folder is.
  */
-#ifndef FA2_TESTS_GENERATOR_FIXTURE_H
-#define FA2_TESTS_GENERATOR_FIXTURE_H
+#pragma once
 
 #include <stdlib.h>
 #include "check.h"
@@ -53,5 +52,3 @@ static inline void generator_path(const char *folder)
     snprintf(path, sizeof path, "%s/%s", source == NULL ? "." : source, folder);
     setenv("FA2_GEN_PATH", path, 1);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * A problem of forward, and valid arguments for it.
  */
-#ifndef FA2_TESTS_GOOD_ARGS_H
-#define FA2_TESTS_GOOD_ARGS_H
+#pragma once
 
 #include <stdint.h>
 #include "fa2.h"
@@ -27,5 +26,3 @@ static inline fa2_forward_args good_args(void)
     args.o.data = (void *)0x4000000;
     return args;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * A problem of backward, and valid arguments for it.
  */
-#ifndef FA2_TESTS_GOOD_BACKWARD_ARGS_H
-#define FA2_TESTS_GOOD_BACKWARD_ARGS_H
+#pragma once
 
 #include <stdint.h>
 #include "fa2.h"
@@ -34,5 +33,3 @@ static inline fa2_backward_args good_args(void)
     args.lse = (const float *)0x9000000;
     return args;
 }
-
-#endif

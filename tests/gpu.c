@@ -114,8 +114,7 @@ void gpu_reference(const fa2_problem *problem, const gpu_inputs *inputs, float s
 {
     const fa2i_reference_request request = {
         .problem = *problem,
-        .softmax_scale = softmax_scale,
-        .softcap = softcap,
+        .factors = {.softmax_scale = softmax_scale, .softcap = softcap},
         .q = dense_tensor(inputs->q, problem->seq_q, problem->heads_q, problem->head_dim),
         .k = dense_tensor(inputs->k, problem->seq_k, problem->heads_kv, problem->head_dim),
         .v = dense_tensor(inputs->v, problem->seq_k, problem->heads_kv, problem->head_dim),

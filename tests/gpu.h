@@ -11,8 +11,7 @@
  * Errors of the CUDA driver and of host memory end the test with a message, because results after them mean nothing.
  * Thread-safe as long as threads use their own objects.
  */
-#ifndef FA2_TESTS_GPU_H
-#define FA2_TESTS_GPU_H
+#pragma once
 
 #include "runtime/cuda/device.h"
 #include "tuner/judge/reference.h"
@@ -109,5 +108,3 @@ void gpu_gradients_done(gpu_gradients *gradients);
 
 size_t gpu_o_elems(const fa2_problem *problem);
 size_t gpu_lse_elems(const fa2_problem *problem);
-
-#endif

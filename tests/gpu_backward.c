@@ -166,7 +166,8 @@ static void find_wanted(grid_point *point)
 {
     const fa2_problem *p = &point->problem;
     const float scale = point->shape->scale;
-    const fa2i_case c = {.problem = *p, .layout = FA2I_LAYOUT_BSHD, .q_magnitude = 1, .softcap = point->softcap};
+    const fa2i_case c = {
+        .problem = *p, .layout = FA2I_LAYOUT_BSHD, .q_magnitude = 1, .factors.softcap = point->softcap};
     uint16_t *q = gpu_host(elems_of(p, Q), sizeof *q);
     fa2i_inputs inputs = {.period = {0}};
     for (size_t i = 0; i < elems_of(p, Q); i++)

@@ -13,6 +13,7 @@
 #include "runtime/base/alloc.h"
 #include "tests/check.h"
 #include "tests/gpu_grid.h"
+#include "tests/reference_compare.h"
 
 typedef struct shape_case {
     int32_t seq_q, seq_k;
@@ -88,7 +89,7 @@ static void point_done(grid_point *point)
 }
 
 /* Takes the compared rows out of the dense O and LSE, in the reference's order, and compares them. */
-static void compare(const grid_point *point, const uint16_t *o, const float *lse, fa2i_comparison *ret_comparison)
+static void compare(const grid_point *point, const uint16_t *o, const float *lse, reference_comparison *ret_comparison)
 {
     const fa2_problem *p = &point->problem;
     size_t dim = (size_t)p->head_dim;
@@ -102,7 +103,7 @@ static void compare(const grid_point *point, const uint16_t *o, const float *lse
         if (lse != NULL)
             lse_rows[r] = lse[(b * heads + h) * seq + i];
     }
-    fa2i_reference_compare(&point->reference, p->dtype, o_rows, lse_rows, ret_comparison);
+    reference_compare(&point->reference, p->dtype, o_rows, lse_rows, ret_comparison);
     fa2i_free(o_rows);
     fa2i_free(lse_rows);
 }
@@ -116,8 +117,8 @@ static size_t poison_left(const fa2_problem *problem, const uint16_t *o)
 }
 
 /* Launches a prepared call and judges its results. failure is empty if they are right. */
-static void launch(const gpu_launcher *own, const grid_point *point, gpu_call *call, fa2i_comparison *ret_comparison,
-                   char *failure, size_t failure_bytes)
+static void launch(const gpu_launcher *own, const grid_point *point, gpu_call *call,
+                   reference_comparison *ret_comparison, char *failure, size_t failure_bytes)
 {
     const fa2i_device *device = own->grid->device;
     uint16_t *o = gpu_host(gpu_o_elems(&point->problem), sizeof *o);
@@ -148,7 +149,7 @@ static void run_point(const gpu_launcher *own, const grid_point *point)
 {
     for (gpu_layout layout = 0; layout < GPU_LAYOUTS; layout++) {
         gpu_call call = {0};
-        fa2i_comparison comparison = {0};
+        reference_comparison comparison = {0};
         char failure[256] = "";
         /* One layout runs without LSE, because it is optional. */
         fa2_status st =

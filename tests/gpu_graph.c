@@ -7,6 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "tests/check.h"
 #include "tests/gpu.h"
+#include "tests/reference_compare.h"
 
 enum { SEED = 2, THREADS = 8, LAUNCHES_PER_THREAD = 50, REPEATS = 250 };
 
@@ -265,12 +266,12 @@ static void test_expected(subject *s)
     size_t count = gpu_lse_elems(&s->problem);
     fa2i_row *rows = gpu_host(count, sizeof *rows);
     fa2i_reference reference;
-    fa2i_comparison comparison;
+    reference_comparison comparison;
     int32_t heads = s->problem.heads_q, seq = s->problem.seq_q;
     for (int32_t i = 0; i < (int32_t)count; i++)
         rows[i] = (fa2i_row){.batch = i / (heads * seq), .row = i / heads % seq, .head = i % heads};
     gpu_reference(&s->problem, &s->inputs, 0, 0, rows, count, &reference);
-    fa2i_reference_compare(&reference, s->problem.dtype, s->expected, NULL, &comparison);
+    reference_compare(&reference, s->problem.dtype, s->expected, NULL, &comparison);
     CHECK(comparison.error <= 1);
     fa2i_reference_done(&reference);
     fa2i_free(rows);

@@ -79,18 +79,17 @@ const char *gpu_layout_name(gpu_layout layout)
 void gpu_grid_note(gpu_grid *grid, const fa2_problem *problem, const char *name, const char *failure, double error,
                    const char *what)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
+    const fa2i_shape shape = fa2i_problem_shape(problem);
     pthread_mutex_lock(&grid->mutex);
     gpu_tally *tally = &grid->tallies[problem->dtype];
     tally->launches++;
     if (failure[0] != '\0') {
         tally->failures++;
-        fprintf(stderr, "%s %s: %s\n", shape, name, failure);
+        fprintf(stderr, "%s %s: %s\n", shape.text, name, failure);
     }
     if (error > tally->worst) {
         tally->worst = error;
-        snprintf(tally->worst_case, sizeof tally->worst_case, "%s of %s %s", what, shape, name);
+        snprintf(tally->worst_case, sizeof tally->worst_case, "%s of %s %s", what, shape.text, name);
     }
     pthread_mutex_unlock(&grid->mutex);
 }
@@ -191,7 +190,7 @@ static bool parse(int argc, char **argv, gpu_grid_options *ret_options)
     *ret_options = (gpu_grid_options){.dtype = -1, .every = 1};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        fa2_dtype dtype;
+        int32_t dtype = 0;
         if (strcmp(argv[i], "--small") == 0) {
             ret_options->small = true;
             continue;
@@ -206,7 +205,7 @@ static bool parse(int argc, char **argv, gpu_grid_options *ret_options)
             ret_options->dim = atoi(value);
         else if (strcmp(argv[i], "--every") == 0 && atoi(value) > 0)
             ret_options->every = atoi(value);
-        else if (strcmp(argv[i], "--dtype") == 0 && fa2i_dtype_parse(value, &dtype))
+        else if (strcmp(argv[i], "--dtype") == 0 && fa2i_field_parse_word(FA2I_FIELD_dtype, value, &dtype))
             ret_options->dtype = (int)dtype;
         else
             return false;

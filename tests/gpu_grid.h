@@ -14,8 +14,7 @@
  *     --dtype, --dim  only these
  *     --every         only each nth point of a part, or each nth part: for tools that slow a launch down to a second
  */
-#ifndef FA2_TESTS_GPU_GRID_H
-#define FA2_TESTS_GPU_GRID_H
+#pragma once
 
 #include <pthread.h>
 #include "tests/gpu.h"
@@ -100,5 +99,3 @@ const char *gpu_layout_name(gpu_layout layout);
 
 /* The whole program. */
 int gpu_grid_main(int argc, char **argv, const gpu_grid_test *test);
-
-#endif

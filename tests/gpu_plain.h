@@ -4,8 +4,7 @@
  *
  * Errors end the test. Thread-safe.
  */
-#ifndef FA2_TESTS_GPU_PLAIN_H
-#define FA2_TESTS_GPU_PLAIN_H
+#pragma once
 
 #include "tests/gpu.h"
 
@@ -13,5 +12,3 @@
  * softcap counts only if the problem has one. */
 void gpu_plain_forward(const fa2i_device *device, const fa2_problem *problem, const uint16_t *q, const uint16_t *k,
                        const uint16_t *v, float softmax_scale, float softcap, CUstream stream, uint16_t *o, float *lse);
-
-#endif

@@ -7,6 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "tests/check.h"
 #include "tests/gpu.h"
+#include "tests/reference_compare.h"
 
 enum { SEED = 3, TENSORS = 4, MARGIN_ELEMS = 1 << 20 };
 enum { Q, K, V, O };
@@ -74,13 +75,13 @@ static void check(const gpu_inputs *inputs, const uint16_t *o)
     size_t count = gpu_lse_elems(&problem);
     fa2i_row *rows = gpu_host(count, sizeof *rows);
     fa2i_reference reference;
-    fa2i_comparison comparison;
+    reference_comparison comparison;
     for (size_t i = 0; i < count; i++)
         rows[i] = (fa2i_row){.batch = (int32_t)i / (problem.heads_q * problem.seq_q),
                              .row = (int32_t)i / problem.heads_q % problem.seq_q,
                              .head = (int32_t)i % problem.heads_q};
     gpu_reference(&problem, inputs, 0, 0, rows, count, &reference);
-    fa2i_reference_compare(&reference, problem.dtype, o, NULL, &comparison);
+    reference_compare(&reference, problem.dtype, o, NULL, &comparison);
     printf("error/bound %.3f\n", comparison.error);
     CHECK(comparison.error <= 1);
     fa2i_reference_done(&reference);

@@ -7,7 +7,6 @@
 #include "cache/content/report.h"
 #include "check.h"
 #include "gpu.h"
-#include "runtime/base/alloc.h"
 #include "tuner/input/shapes.h"
 
 enum { MAX_GIB = 24 }; /* of tensors; larger problems are prepared but not launched */

@@ -4,7 +4,7 @@
 cmake_minimum_required(VERSION 3.20)
 set(work ${BUILD}/install-test)
 set(prefix "${work}/a prefix")
-set(example "${prefix}/${DOCDIR}/examples")
+set(example "${prefix}/${DOCDIR}/runtime/examples")
 file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work})
 include(${CMAKE_CURRENT_LIST_DIR}/must_run.cmake)
@@ -73,6 +73,17 @@ if(status EQUAL 0 OR NOT out MATCHES "fa2::static links [a-z0-9.-]*lua[^,]*, sql
   message(FATAL_ERROR "find_package(fa2 COMPONENTS static) without Lua: ${out}")
 endif()
 
+# ---- without libraries: all of them are named at once, with what installs them ----
+execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_LIBDIR=${work} ${CMAKE_COMMAND} -S ${SOURCE}
+  -B ${work}/lacking -DCMAKE_C_COMPILER=${COMPILER} RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE err)
+string(REGEX REPLACE "[ \n]+" " " err "${err}")
+set(expected "fa2 needs what is not here: liblua5.4-dev, libsqlite3-dev, libmd-dev (names of Debian and Ubuntu). \
+Install it: sudo apt-get install -y liblua5.4-dev libsqlite3-dev libmd-dev")
+string(FIND "${err}" "${expected}" at)
+if(status EQUAL 0 OR at EQUAL -1)
+  message(FATAL_ERROR "without libraries: status ${status}\n${err}")
+endif()
+
 # ---- as a part of another project: neither its build type, nor what it builds and installs, changes ----
 file(WRITE ${work}/parent/CMakeLists.txt "cmake_minimum_required(VERSION 3.21)\nproject(parent C)\n"
   "include(FetchContent)\nFetchContent_Declare(fa2 SOURCE_DIR \"${SOURCE}\")\nFetchContent_MakeAvailable(fa2)\n"
@@ -115,6 +126,15 @@ ask_pkg_config(flags --static --cflags --libs)
 list(TRANSFORM flags REPLACE "^-lfa2$" "-l:libfa2.a")
 run(${COMPILER} ${FLAGS} -I${CUDA_INCLUDE} ${sources} -o ${work}/attention-static ${flags})
 check_example(${work}/attention-static)
+
+# ---- the pages for users ----
+foreach(page CHANGELOG.md README.md runtime/README.md runtime/messages.md runtime/python/README.md
+    runtime/recipes/Dockerfile tuner/README.md)
+  if(NOT EXISTS ${prefix}/${DOCDIR}/${page})
+    message(FATAL_ERROR "${page} is not installed")
+  endif()
+endforeach()
+run(python3 ${SOURCE}/tests/test_pages.py --installed ${prefix}/${DOCDIR})
 
 # ---- README's client, with its command line, over a CUDA runtime that has no memory ----
 file(READ ${SOURCE}/README.md readme)

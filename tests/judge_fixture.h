@@ -1,8 +1,7 @@
 /*
  * Shared by the tests of the judges.
  */
-#ifndef FA2_TESTS_JUDGE_FIXTURE_H
-#define FA2_TESTS_JUDGE_FIXTURE_H
+#pragma once
 
 #include "tuner/judge/verify.h"
 
@@ -15,5 +14,3 @@ static inline int first_gradient(void)
         operand++;
     return operand;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * A problem, its arguments and a kernel for the tests of loading and launching. Link the library of fake_cuda.h.
  */
-#ifndef FA2_TESTS_LAUNCH_FIXTURE_H
-#define FA2_TESTS_LAUNCH_FIXTURE_H
+#pragma once
 
 #include "check.h"
 #include "fake_cuda.h"
@@ -19,5 +18,3 @@ static inline fa2i_kernel artifact(const char *target)
     fake_image("fwd_sm80", target, "text of the kernel", &kernel.image);
     return kernel;
 }
-
-#endif

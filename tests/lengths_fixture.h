@@ -2,8 +2,7 @@
  * Many lengths with one context. A hook on every connection counts SQL statements, and can make them fail: `watch`, for
  * sqlite3_auto_extension. check.h counts failures.
  */
-#ifndef FA2_TESTS_LENGTHS_FIXTURE_H
-#define FA2_TESTS_LENGTHS_FIXTURE_H
+#pragma once
 
 #include <fcntl.h>
 #include <time.h>
@@ -121,5 +120,3 @@ static inline int launched_id(void)
 {
     return (int)fake.launches[fake.launch_count - 1].smem_bytes / SMEM_PER_ID;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* See older_program.c. */
-#ifndef FA2_TESTS_OLDER_PROGRAM_H
-#define FA2_TESTS_OLDER_PROGRAM_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ typedef struct older_sizes {
 
 /* Runs the checks. Returns how many failed. */
 int older_program(older_sizes *ret_sizes);
-
-#endif

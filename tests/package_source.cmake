@@ -9,7 +9,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/must_run.cmake)
 run(${CMAKE_COMMAND} --build ${BUILD} --target package_source)
 file(ARCHIVE_EXTRACT INPUT ${BUILD}/fa2-${VERSION}.tar.gz DESTINATION ${work})
 file(GLOB found RELATIVE ${tree} ${tree}/* ${tree}/.*)
-set(expected .clang-format .gitignore CHANGELOG.md CMakeLists.txt CMakePresets.json README.md cache gen
+set(expected .clang-format .gitignore CHANGELOG.md CMakeLists.txt CMakePresets.json DEVELOPING.md README.md cache gen
   pyproject.toml runtime templates tests tuner)
 list(SORT found)
 list(SORT expected)

@@ -65,6 +65,7 @@ static const setting all_settings[] = {
     {"fp8_cache", FA2I_FIELD_kv, FA2_KV_FP8, FA2I_FIELD_kv_scales, FORWARD}, /* with scales in fp16 */
     /* fwd_sm75 and fwd_sm80: tests/sim/bugs_partial.c has their kernels, beside features that end rows in other ways */
     {"merged", FA2I_FIELD_partial, FA2_PARTIAL_MERGE, NOTHING, BACKWARD | FORWARD_SM90 | BACKWARD_SM90 | LATENT_SM90},
+    {"carried", FA2I_FIELD_carry, 1, NOTHING, FORWARD_SM90},
     {"beyond_256", FA2I_FIELD_head_dim, 0, NOTHING, FORWARD},
     {"deterministic", FA2I_FIELD_deterministic, 1, NOTHING, BACKWARD | BACKWARD_SM90},
 };

@@ -8,8 +8,7 @@
  *
  * Pure functions; the sets are always the same.
  */
-#ifndef FA2_TESTS_PAIRS_H
-#define FA2_TESTS_PAIRS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,5 +55,3 @@ size_t pairs_sets(pairs_list list, uint64_t sets[PAIRS_SETS_MAX]);
 /* Returns a problem with these settings, including sizes of windows and pages. turn chooses D, of PAIRS_TURNS values.
  * */
 fa2_problem pairs_problem(pairs_list list, fa2_dtype dtype, uint64_t set, size_t turn);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * A context with its own database on the fake driver. check.h counts failures.
  */
-#ifndef FA2_TESTS_PLANNER_FIXTURE_H
-#define FA2_TESTS_PLANNER_FIXTURE_H
+#pragma once
 
 #include "fa2.h"
 #include "tuned_database.h"
@@ -58,5 +57,3 @@ static inline fa2_explanation explain(fa2_context *context, fa2_problem problem)
     CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
     return e;
 }
-
-#endif

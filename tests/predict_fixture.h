@@ -2,8 +2,7 @@
  * A database with four kernels of one problem, of which the first is the winner. Compares the prediction for a call
  * with what a context then does. check.h counts failures.
  */
-#ifndef FA2_TESTS_PREDICT_FIXTURE_H
-#define FA2_TESTS_PREDICT_FIXTURE_H
+#pragma once
 
 #include "planner_fixture.h"
 #include "put_measurement.h"
@@ -156,5 +155,3 @@ static inline void compare(const fa2_problem *problem, const fa2i_predicted *f, 
     CHECK(f->decision.estimate_us <= e.estimate_us && f->decision.estimate_us >= e.estimate_us);
     fa2_context_destroy(context);
 }
-
-#endif

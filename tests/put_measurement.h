@@ -1,8 +1,7 @@
 /*
  * Stores a single measurement, for tests. The tuner stores a whole search at once.
  */
-#ifndef FA2_TESTS_PUT_MEASUREMENT_H
-#define FA2_TESTS_PUT_MEASUREMENT_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -13,5 +12,3 @@ static inline fa2_status put_measurement(fa2i_cache *cache, int64_t session, int
     const fa2i_result result = {.kernel = *kernel, .measurement = *measurement};
     return fa2i_cache_put_results(cache, &of, &result, 1, NULL, NULL);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Recipes for tests: a kernel whose blocks see all keys, and one that splits the keys.
  */
-#ifndef FA2_RECIPE_FIXTURE_H
-#define FA2_RECIPE_FIXTURE_H
+#pragma once
 
 #include <stdio.h>
 #include "check.h"
@@ -30,5 +29,3 @@ static inline fa2i_recipe split_recipe(const char *entry, int threads, int rows,
     CHECK_EQ(fa2i_recipe_parse(text, &recipe), FA2_OK);
     return recipe;
 }
-
-#endif

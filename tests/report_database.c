@@ -15,7 +15,6 @@
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"
-#include "runtime/ops/op.h"
 
 typedef struct filling {
     fa2i_cache *cache;

@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 case "$*" in
     "") quick= ;;
     --quick) quick=yes ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
     *) echo "usage: tests/run.sh [--quick]" >&2; exit 2 ;;
 esac
 

@@ -2,8 +2,7 @@
  * A test's own generator scripts: the real ones with a changed end of gen/init.lua. Once they are written, generators
  * created between scripts_begin and scripts_end read them. check.h counts failures.
  */
-#ifndef FA2_TESTS_SCRIPTS_FIXTURE_H
-#define FA2_TESTS_SCRIPTS_FIXTURE_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,5 +71,3 @@ static inline void scripts_end(void)
     CHECK_EQ(rmdir(inside("gen")), 0);
     CHECK_EQ(rmdir(scripts), 0);
 }
-
-#endif

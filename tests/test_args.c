@@ -116,6 +116,10 @@ static void test_partial(void)
     CHECK_CONTAINS(fa2_last_message(), "lse is NULL; with partial=2 it is merged");
     args.lse = (float *)0x50004;
     check_good(&partial, &args);
+    partial.carry = 1;
+    CHECK_EQ(fa2i_problem_check(&partial), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "carry is 1; it must be 0 where partial is 2");
+    partial.carry = 0;
     partial.partial = 3;
     CHECK_EQ(fa2i_problem_check(&partial), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "partial is 3; it must be at most 2");
@@ -143,6 +147,28 @@ static void test_good_args(void)
     args.q.stride_batch = args.k.stride_seq = args.o.stride_head = -3; /* never used */
     args.v.stride_batch = args.o.stride_seq = INT64_MIN;
     check_good(&single, &args);
+}
+
+/* Rows are 16-byte aligned: strides of fp32 are multiples of 4, and fp32 rows of a 16-bit problem's O, too. */
+static void test_strides_of_fp32(void)
+{
+    fa2_problem fp32 = problem, partial = problem;
+    fa2_forward_args args = good_args();
+    fp32.dtype = FA2_FP32;
+    partial.partial = 1;
+    args.o.stride_head = 68;
+    args.o.stride_seq = 8 * 68 + 4;
+    args.o.stride_batch = 100 * args.o.stride_seq + 4;
+    check_good(&partial, &args);
+    args.q = args.o;
+    args.q.data = good_args().q.data;
+    CHECK_EQ(check_args(&problem, &args, NULL), FA2_E_INVALID);
+    args.k.stride_head = 68;
+    args.k.stride_seq = args.v.stride_seq = 140;
+    check_good(&fp32, &args);
+    args.v.stride_seq = 138;
+    CHECK_EQ(check_args(&fp32, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v.stride_seq is 138; it must be a multiple of 4 elements");
 }
 
 /* ---- large strides ---- */
@@ -426,6 +452,7 @@ int main(void)
     test_softcap();
     test_partial();
     test_good_args();
+    test_strides_of_fp32();
     test_far_strides();
     test_overlap();
     test_workspace();

@@ -11,6 +11,10 @@ static const char added_recipe[] = "op=backward abi=1 rows=64 keys=32 columns=64
                                    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
                                    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
                                    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+/* Blocks add to dQ itself, in turns. */
+static const char direct_recipe[] = "op=backward abi=1 rows=64 keys=32 workspace=rows_and_turns; "
+                                    "k_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+                                    "k role=main threads=128 smem=0 blocks=key_tiles";
 static const char packed_recipe[] = "op=backward abi=2 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
                                     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
                                     "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
@@ -100,6 +104,16 @@ static void test_refusals(void)
     fa2_backward_args args = good_args();
     args.softmax_scale = NAN;
     check_bad(&args, "softmax_scale is ");
+    fa2_problem fp32 = problem;
+    fp32.dtype = FA2_FP32;
+    args = good_args();
+    args.d_o.stride_seq += 4; /* 16 bytes */
+    args.dk.stride_seq += 4;
+    args.dk.stride_batch += 4 * problem.seq_k;
+    CHECK_EQ(fa2i_op_of(&fp32)->check_args(&fp32, &args, NULL), FA2_OK);
+    args.dk.stride_seq += 2;
+    CHECK_EQ(fa2i_op_of(&fp32)->check_args(&fp32, &args, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "; it must be a multiple of 4 elements");
     args = good_args();
     args.dq.data = args.dk.data = args.dv.data = NULL;
     check_bad(&args, "at least one gradient is wanted");
@@ -169,6 +183,8 @@ static void test_grid(void)
     grid = grid_of(apart_recipe, &problem);
     CHECK(grid.blocks[0] == 64 && grid.blocks[1] == 28 + 16 * 2);
     CHECK_EQ(grid.workspace_bytes, 8 * 2048);
+    grid = grid_of(direct_recipe, &problem);
+    CHECK(grid.rows_bytes == 8 * 2048 && grid.workspace_bytes == 8 * 2048 + 4 * (16 * 2 + 1));
     grid = grid_of(alone_recipe, &problem);
     CHECK(grid.blocks[0] == 28 + 16 * 2 && grid.workspace_bytes == 0);
     /* A head's keys are two tiles of 128: sums of dQ are converted. With one tile there are no sums to convert. */

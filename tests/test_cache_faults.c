@@ -20,8 +20,8 @@ static void make_database(const char *path)
         store_result(cache, &to, number, number == WINNER ? 50 : 100 + number, number == WINNER);
     CHECK_EQ(fa2i_cache_session_end(cache, to.session), FA2_OK);
     CHECK_EQ(fa2i_cache_set_limit(cache, FA2I_FILE_BYTES), FA2_OK);
-    fa2i_stored_answer answer = {.kernel = sample_key(WINNER), .tried = 1, .near = sample_problem(640)};
-    fa2i_problem_class(&answer.near, answer.class_key);
+    fa2i_stored_answer answer = {.kernel = sample_key(WINNER), .tried = 1, .decision.problem = sample_problem(640)};
+    fa2i_problem_class(&answer.decision.problem, answer.class_key);
     CHECK_EQ(fa2i_cache_data_version(cache, &answer.version), FA2_OK);
     CHECK_EQ(fa2i_cache_put_notes(cache, &answer, 1, NULL, 0), FA2_OK);
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM answer"), 1);

@@ -201,7 +201,8 @@ static void test_newer_version(fixture *f)
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "reads version 4");
 }
 
-/* A file cut at many lengths is refused with a message, or found damaged, and never causes a crash. To SQLite, one byte
+/* A file cut at many lengths is refused or found damaged, and never causes a crash. The message names the cure: gc, and
+ * where gc cannot read enough, to move the file away. To SQLite, one byte
  * is an empty file, and the end of the last page may be unused. */
 static void test_truncated(fixture *f)
 {
@@ -227,6 +228,12 @@ static void test_truncated(fixture *f)
         CHECK(st == FA2_E_DATABASE || !health.intact);
         if (st != FA2_OK)
             CHECK_CONTAINS(fa2_last_message(), f->path);
+        if (st != FA2_OK && strstr(fa2_last_message(), "fa2-tune gc") == NULL)
+            CHECK_CONTAINS(fa2_last_message(), "move the file away");
+        fa2i_cache_close(cache);
+        cache = NULL;
+        if (length % 5 == 0 && fa2i_cache_open(f->path, FA2I_CACHE_REPAIR, NULL, NULL, &cache) != FA2_OK)
+            CHECK_CONTAINS(fa2_last_message(), "move the file away");
         fa2i_cache_close(cache);
     }
 }
@@ -267,8 +274,14 @@ static void check_permissions(fixture *f, bool from_root)
     CHECK_EQ(chmod(f->path, 0400), 0);
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "chmod u+w");
     CHECK_EQ(chmod(f->path, 0000), 0);
-    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "permissions");
+    for (fa2i_cache_mode mode = FA2I_CACHE_READ; mode <= FA2I_CACHE_WRITE; mode++)
+        check_refused(f->path, mode, FA2_E_DATABASE, "cannot read the file by its permissions; chmod u+r");
     CHECK_EQ(chmod(f->path, 0600), 0);
+    CHECK_EQ(chmod(f->folder, 0), 0);
+    for (fa2i_cache_mode mode = FA2I_CACHE_READ; mode <= FA2I_CACHE_WRITE; mode++)
+        check_refused(f->path, mode, FA2_E_DATABASE, ".db: cannot open the file (Permission denied); name another");
+    CHECK_EQ(fa2i_cache_check_writable(f->path), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "cannot open the file (Permission denied)");
     CHECK_EQ(chmod(f->folder, 0500), 0);
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "that folder is not writable");
     check_refused(inside(f, "other.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE, "cannot create");
@@ -278,6 +291,8 @@ static void check_permissions(fixture *f, bool from_root)
         CHECK_EQ(chmod(f->folder, 0700), 0);
         snprintf(path, sizeof path, "%s", inside(f, "root.db"));
         check_refused(path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "belongs to user 0; copy");
+        snprintf(path, sizeof path, "%s", inside(f, "secret.db"));
+        check_refused(path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "cannot read the file, which belongs to user 0; name");
         snprintf(path, sizeof path, "%s", inside(f, "open.db"));
         check_refused(path, FA2I_CACHE_READ, FA2_E_DATABASE, "it belongs to user 0: if you trust");
     }
@@ -310,7 +325,9 @@ static void test_permissions(fixture *f)
     CHECK_EQ(chown(f->folder, NOBODY, NOBODY), 0);
     write_file(inside(f, "root.db"), "", 0);
     write_file(inside(f, "open.db"), "", 0);
+    write_file(inside(f, "secret.db"), "", 0);
     CHECK_EQ(chmod(inside(f, "root.db"), 0644), 0);
+    CHECK_EQ(chmod(inside(f, "secret.db"), 0600), 0);
     CHECK_EQ(chmod(inside(f, "open.db"), 0666), 0);
     const pid_t child = fork();
     if (child == 0) {

@@ -3,7 +3,6 @@
 #include "put_measurement.h"
 #include "cache/internal.h"
 #include "cache_fixture.h"
-#include "damage.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 
@@ -300,180 +299,6 @@ static void test_gc(fa2i_cache *cache)
     CHECK_STR(health.first_problem, "");
 }
 
-/* A database with one winner is damaged by a statement. Checks check's finding and gc's result, which is valid except
- * for lost code. */
-typedef enum left { GONE, WITHOUT_CODE, MENDED } left;
-
-static void check_mended(const char *damage, fa2i_cache_health expected, const char *sentence, left winner)
-{
-    fixture f;
-    fa2i_cache_health health = {0};
-    fa2i_cache_cleanup cleanup = {0};
-    fixture_begin(&f);
-    fa2i_cache *cache = fixture_open(f.path);
-    const ids to = sample_ids(cache, 512);
-    store_result(cache, &to, 1, 100, false);
-    store_result(cache, &to, 2, 50, true);
-    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = OFF"), FA2_OK);
-    CHECK_EQ(fa2i_sql_script(cache, damage), FA2_OK);
-    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = ON"), FA2_OK);
-    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
-    CHECK_EQ(health.damaged_images, expected.damaged_images);
-    CHECK_EQ(health.misfits, expected.misfits);
-    CHECK_EQ(health.dangling, expected.dangling);
-    CHECK_EQ(health.without_code, expected.without_code);
-    CHECK_CONTAINS(health.first_problem, sentence);
-    CHECK_CONTAINS(health.first_problem, "fa2-tune gc");
-    CHECK_EQ(fa2i_cache_gc(cache, 0, &cleanup), FA2_OK);
-    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
-    CHECK(health.intact);
-    CHECK_EQ(health.damaged_images + health.misfits + health.dangling, 0);
-    CHECK_EQ(health.winners == 1, winner != GONE);
-    CHECK_EQ(health.without_code == 1, winner == WITHOUT_CODE);
-    CHECK_EQ(health.first_problem[0] != '\0', winner == WITHOUT_CODE);
-    CHECK_EQ(cleanup.mended > 0, winner == MENDED);
-    fa2i_cache_close(cache);
-    fixture_end(&f);
-}
-
-/* A database with one winner is damaged by a statement, and gc must lose no row. */
-static void check_kept(const char *damage)
-{
-    fixture f;
-    fa2i_cache_health health = {0};
-    fa2i_cache_cleanup cleanup = {0};
-    fixture_begin(&f);
-    fa2i_cache *cache = fixture_open(f.path);
-    const ids to = sample_ids(cache, 512);
-    store_result(cache, &to, 1, 100, false);
-    store_result(cache, &to, 2, 50, true);
-    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = OFF"), FA2_OK);
-    CHECK_EQ(fa2i_sql_script(cache, damage), FA2_OK);
-    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = ON"), FA2_OK);
-    CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
-    CHECK(cleanup.mended > 0);
-    CHECK_EQ(cleanup.winners + cleanup.rows + cleanup.images, 0);
-    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
-    CHECK_STR(health.first_problem, "");
-    CHECK_EQ(health.kernels, 2);
-    CHECK_EQ(health.images, 2);
-    CHECK_EQ(health.measurements, 2);
-    CHECK_EQ(health.winners, 1);
-    CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM verification"), 2);
-    fa2i_cache_close(cache);
-    fixture_end(&f);
-}
-
-static void test_mending(void)
-{
-    check_mended("DELETE FROM image", (fa2i_cache_health){.without_code = 1}, "winners without code: 1; ",
-                 WITHOUT_CODE);
-    check_mended("UPDATE code SET data = x'00'", (fa2i_cache_health){.damaged_images = 2, .without_code = 1},
-                 "code is damaged: 2", WITHOUT_CODE);
-    check_mended("DELETE FROM code", (fa2i_cache_health){.damaged_images = 2, .dangling = 2, .without_code = 1},
-                 "code is damaged: 2", WITHOUT_CODE);
-    check_mended("DELETE FROM problem", (fa2i_cache_health){.dangling = 3}, "not there: 3", GONE);
-    check_mended("DELETE FROM session", (fa2i_cache_health){.dangling = 3}, "not there: 3", GONE);
-    check_mended("DELETE FROM device", (fa2i_cache_health){.dangling = 6}, "not there: 6", GONE);
-    check_mended("DELETE FROM kernel", (fa2i_cache_health){.dangling = 7, .without_code = 0}, "not there: 7", GONE);
-    /* a winner with another class: the problem's, the kernel's (which a hash protects) */
-    check_mended("UPDATE problem SET causal = 0, class = 'D=64 dtype=fp16 causal=0'", (fa2i_cache_health){.misfits = 3},
-                 "not its own", GONE);
-    check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own", GONE);
-    check_mended("UPDATE problem SET dtype = 'fp17'", (fa2i_cache_health){.misfits = 4},
-                 "(problem: dtype is none of its values)", GONE);
-    check_mended("UPDATE problem SET heads_q = 7", (fa2i_cache_health){.misfits = 4},
-                 "(problem: heads_q is 7; it must be a multiple of heads_kv (4))", GONE);
-    check_mended("UPDATE kernel SET class = 'D=64 dtype=fp16 causal=0'",
-                 (fa2i_cache_health){.misfits = 3, .damaged_images = 2, .without_code = 1}, "code is damaged: 2",
-                 MENDED);
-}
-
-/* A wrong value in a row that decides nothing does not delete the rows that refer to it. */
-static void test_told_values(void)
-{
-    static const char *const damages[] = {"UPDATE device SET clock_khz = -1",
-                                          "UPDATE device SET bandwidth_bytes = 1 << 62",
-                                          "UPDATE device SET arch = 87",
-                                          "UPDATE device SET arch = 5000",
-                                          "UPDATE device SET name = char(27)",
-                                          "UPDATE device SET sm_count = 0",
-                                          "UPDATE session SET generator = ''",
-                                          "UPDATE session SET started_at = 'then'",
-                                          "UPDATE session SET device = 7",
-                                          "UPDATE kernel SET outcome = 'oj'",
-                                          "UPDATE kernel SET registers = -1",
-                                          "UPDATE problem SET gflop = -1",
-                                          "UPDATE problem SET class = 'D=64 dtype=fp16 causal=0'",
-                                          "UPDATE kernel SET variant = replace(variant, 'causal=1', 'causal=0')",
-                                          "UPDATE kernel SET target = 'sm_84' WHERE id = 2",
-                                          "UPDATE image SET used = -1",
-                                          "UPDATE problem SET id = 33",
-                                          "UPDATE device SET id = 3",
-                                          "UPDATE session SET id = 65",
-                                          "UPDATE kernel SET id = 18 WHERE id = 2",
-                                          "UPDATE code SET hash = zeroblob(32) WHERE id = 2",
-                                          "UPDATE winner SET tuned_at = ''",
-                                          "UPDATE measurement SET q3_us = -1",
-                                          "UPDATE verification SET outcome = 'ol'"};
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
-        const int failures = check_failures;
-        check_kept(damages[i]);
-        if (check_failures > failures)
-            fprintf(stderr, "... after: %s\n", damages[i]);
-    }
-}
-
-/* What gc makes of a row of `problem` whose fields are in the index, too: it is as before. */
-static void check_problem_by_index(const char *path, const char *damage)
-{
-    fa2i_cache *cache = fixture_open(path);
-    fa2i_cache_health health = {0};
-    fa2i_cache_cleanup cleanup = {0};
-    char *before = exported(cache, NULL);
-    fa2i_cache_close(cache);
-    damage_problem_row(path, damage);
-    CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_REPAIR, NULL, NULL, &cache), FA2_OK);
-    CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
-    CHECK_EQ(cleanup.mended, 1);
-    CHECK_EQ(cleanup.rows, 0);
-    CHECK(cleanup.remade != NULL);
-    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
-    CHECK_STR(health.first_problem, "");
-    char *after = exported(cache, NULL);
-    CHECK_STR(after, before);
-    fa2i_cache_close(cache);
-    free(before);
-    free(after);
-}
-
-static void test_problem_by_index(void)
-{
-    static const char *const damages[] = {
-        "UPDATE problem SET causal = 0 WHERE id = 1",
-        "UPDATE problem SET dtype = 'fp17' WHERE id = 1",
-        "UPDATE problem SET batch = -126 WHERE id = 2",
-        "UPDATE problem SET seq_q = seq_q + 1, seq_k = seq_k + 1 WHERE id = 2",
-        "UPDATE problem SET heads_q = 7, gflop = 3 WHERE id = 2",
-        "UPDATE problem SET class = 'D=64 dtype=fp16 causal=0', causal = 0 WHERE id = 1",
-        "DELETE FROM problem WHERE id = 1",
-    };
-    fixture f;
-    fixture_begin(&f);
-    fa2i_cache *cache = fixture_open(f.path);
-    const ids first = sample_ids(cache, 512), second = sample_ids(cache, 1024);
-    store_result(cache, &first, 1, 100, true);
-    store_result(cache, &second, 2, 50, true);
-    fa2i_cache_close(cache);
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
-        const int failures = check_failures;
-        check_problem_by_index(f.path, damages[i]);
-        if (check_failures > failures)
-            fprintf(stderr, "... after: %s\n", damages[i]);
-    }
-    fixture_end(&f);
-}
-
 static void test_dangling(fa2i_cache *cache)
 {
     fa2i_cache_health health = {0};
@@ -515,9 +340,6 @@ int main(void)
     test_gc(cache);
     test_dangling(cache);
     fa2i_cache_close(cache);
-    test_mending();
-    test_told_values();
-    test_problem_by_index();
     test_read_only(f.path);
     fixture_end(&f);
     return check_done();

@@ -2,7 +2,6 @@
  * FA2_CAPTURE on the fake driver: counts by one context and by several processes at once, counts of a killed process,
  * and messages about bad files.
  */
-#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

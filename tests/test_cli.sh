@@ -7,6 +7,7 @@ set -u
     exit 2
 }
 tune=$1
+quickstart=$(realpath "$(dirname "$0")/../tuner/quickstart.sh")
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
 export FA2_DB="$folder/fa2.db" FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
@@ -21,8 +22,10 @@ for args in --help -h help; do
     empty err
     has out "explain"
 done
-run 0 --version
-has out "fa2-tune 0."
+for args in --version -V; do
+    run 0 $args
+    has out "fa2-tune 0."
+done
 for command in tune build warm bench devices doctor list show explain source report export import check gc field-report forget; do
     run 0 $command --help
     empty err
@@ -31,10 +34,10 @@ for command in tune build warm bench devices doctor list show explain source rep
     has out "fa2-tune $command"
     case $(cat out) in
     *SHAPES*)
-        has out "B (batch) [1], Hq (heads_q), Hkv (heads_kv) [as Hq], Sq (seq_q), Sk (seq_k) [as Sq]"
+        has out "op [forward], B (batch) [1], Hkv (heads_kv) [as Hq], Sk (seq_k) [as Sq]"
         has out "D (head_dim)"
         has out "dtype [fp16], causal [0]"
-        has out "Wl (window_left) [-1]"
+        has out "Wl (window_left) [-1 with window]"
         ;;
     esac
     run 2 $command --nonsense
@@ -88,8 +91,42 @@ has out "seeds"
 has out "diffusion"
 checks=$((checks + 1))
 [ "$(sed 's/ .*//' out | paste -sd ' ')" = "seeds paper quick llm vision diffusion" ] || fail "help presets: $(cat out)"
-expect_status 2 "an unknown preset" "$(dirname "$0")/../tuner/quickstart.sh" nosuch
+run 0 help tune
+has out "page [16 with paged]"
+has out "rotary_dim [as D, in steps of 16, up to 256, with rotary]"
+has out "  Wl or Wr: window=sliding, Tq or Tk: varlen=1, page: paged=1, rotary: append=1."
+has out "But rotary_dim needs rotary, and kv_scales needs kv beside it."
+expect_status 2 "an unknown preset" "$quickstart" nosuch
 has err 'there is no preset "nosuch"; known: seeds paper quick llm vision diffusion'
+# The place of the database is checked before anything is installed or built.
+mkdir stubs
+printf '#!/bin/sh\nexit 9\n' | tee stubs/cmake stubs/apt-get >stubs/sudo
+chmod +x stubs/*
+for place in /nonexistent/fa2.db:"there is no folder /nonexistent for the database" "$folder":"is a folder; name a file"; do
+    expect_status 1 "quickstart.sh with FA2_DB=${place%%:*}" env PATH="$folder/stubs:$PATH" FA2_DB="${place%%:*}" "$quickstart"
+    has err "${place#*:}"
+    empty out
+done
+ran="quickstart.sh with a new folder at home, which stops at the first of these programs"
+env PATH="$folder/stubs:$PATH" HOME="$folder" FA2_DB="$folder/new/one/fa2.db" "$quickstart" >out 2>err </dev/null
+lacks err "the database"
+rm -r stubs
+# NVRTC from Python packages beside a toolkit: the build is given its folder, and nothing else must be set.
+site=$folder/clone/.venv/lib/python3.11/site-packages/nvidia/cu13
+mkdir -p "$site/lib" "$site/include"
+touch "$site/lib/libnvrtc.so.13" "$site/include/cuda.h"
+ran="setup_cuda with Python packages, beside a toolkit"
+# shellcheck disable=SC2016 # for bash
+FA2_CUDA_FROM_PYTHON=1 env -C clone -u FA2_NVRTC_LIBRARY bash -euc '. "$0"
+    driver_cuda() { echo 13; }
+    toolkit_nvrtc() { echo /usr/local/cuda/lib64/libnvrtc.so.13; }
+    setup_cuda
+    printf "%s\n" "${cuda_options[@]}" "set: ${FA2_NVRTC_LIBRARY-}."' "${quickstart%/*}/setup.sh" >out 2>err
+has out "CUDA from Python packages: $site/lib/libnvrtc.so.13; what is built here goes on using it, so keep it"
+has out "-DFA2_NVRTC_DIR=$site/lib"
+has out "set: ."
+lacks out "FA2_NVRTC_LIBRARY"
+rm -r clone
 mkfifo shapes.pipe
 run 2 build --arch sm_86 --shapes shapes.pipe
 has err "shapes.pipe: is no regular file; name one, or - for standard input"
@@ -111,6 +148,16 @@ run 2 build --arch sm_86 --shapes - --shapes bad.csv
 has err 'standard input:1:1: there is no header'
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,D=64,caus=1
+has err 'unknown key "caus", did you mean causal?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,D=64,caus
+has err '"caus" is not KEY=VALUE, did you mean causal=VALUE?'
+run 2 build --arch sm_86 --shape Hq=8,Sq=512,head_dm=64
+has err 'unknown key "head_dm", did you mean D?'
+run 2 list --jso
+has err 'list has no option "--jso", did you mean --json?'
+run 2 expl
+has err 'there is no command "expl", did you mean explain?'
 # What no launch can have is refused by the same words wherever it is asked for.
 run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
 has err "rounded up to a multiple of 16, is 75557863690729951330304; a launch takes at most 8589934591 rows"
@@ -139,6 +186,13 @@ for first in batch Batch; do
     *) has err "--shapes - is given twice; standard input can be read once" ;;
     esac
 done
+# The command after options.
+run 2 --db w.db list
+has err "the command comes first: fa2-tune list --db w.db"
+run 2 --json --db="a b.db" explain --arch sm_86
+has err "the command comes first: fa2-tune explain --json '--db=a b.db' --arch sm_86"
+run 2 --db list --budget x # the name of a file
+has err '--budget "x"'
 run 2 show
 has err "show needs --shape"
 run 2 show --op backward --shape op=forward,Hq=8,Sq=512,D=64
@@ -211,12 +265,17 @@ lacks err "no shapes are given"
 for command in tune warm; do
     run 3 $command --device 0
     has err "no shapes are given: these are the preset seeds"
+    has err "\`fa2-tune doctor\` says what is missing"
+    lacks err "preparing"
+    run 2 $command
+    has err "$command needs --device N"
+    lacks err "no shapes are given"
 done
 run 3 --device 0 --preset quick
 run 3 tune --device all --preset quick
 has err "/nonexistent/libcuda.so.1"
 run 3 explain --shape Hq=8,Sq=512,D=64 --device 0
-has err "--arch sm_86 would need no GPU; --device 0: no CUDA driver library found"
+has err "--device 0 (--arch with the SM of your card needs no GPU): no CUDA driver library found"
 for command in list report check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     # shellcheck disable=SC2086 # a command and its arguments
     # As with any other file that was named and is not there.
@@ -248,7 +307,7 @@ printf '{"fa2_export":2,"schema":2}\n%s,%s}\n' '{"type":"problem","id":1,"op":"f
 printf '{"type":"end","rows":1,"sha256":"%s"}\n' "$(sha256sum <old.jsonl | cut -d" " -f1)" >>old.jsonl
 run 0 import old.jsonl
 has out "imported 1 new row into"
-has out "of the 1 row of the file, 0 were here already and 0 verifications are not taken"
+has out "of the 1 row of the file, 0 were here already"
 run 0 export -
 has err "exported 1 row of"
 cp out small.jsonl
@@ -300,6 +359,10 @@ for suffix in journal wal shm claims; do
 done
 run 0 export nothing.db-wal # belongs to nothing
 rm nothing.db-wal
+if [ -w /proc ]; then
+    run 1 export /proc/rows.jsonl
+    has err "/proc/rows.jsonl: the file cannot be made there (No such file or directory)"
+fi
 run 2 export notes.txt
 has err "notes.txt: is a file of another kind, not an export"
 untouched notes.txt copy.txt
@@ -357,6 +420,8 @@ if command -v sqlite3 >/dev/null; then
     has out '"faults":1,'
     run 0 export -
     has err "left out: 1 damaged row; fa2-tune check says what is wrong"
+    run 1 check --db fa2.db # a file that was named is named in the advice
+    has err "fa2-tune gc --db 'fa2.db' mends them, or drops them"
     run 0 gc
     has out "mended 1 value"
     has out "0 other damaged rows"
@@ -371,6 +436,7 @@ if command -v sqlite3 >/dev/null; then
     sqlite3 fa2.db 'drop table notes'
     run 0 gc
     run 0 gc --max-size 2G
+    has out "the file keeps code up to 2147483648 bytes from now on"
     [ "$(sqlite3 fa2.db "select value from setting where name = 'max_bytes'")" = 2147483648 ]
     run 2 gc --max-size 100
     has err "--max-size \"100\": expected a size such as 256M or 2G"
@@ -395,6 +461,14 @@ if command -v sqlite3 >/dev/null; then
     done
     run 0 gc
     run 0 check
+    head -c 8192 /dev/zero | tr '\0' 'x' >junk.db # nothing of it can be read
+    run 1 list --db junk.db
+    has err "move the file away, or name another database; if it was one of fa2's, \`fa2-tune gc --db 'junk.db'\` first"
+    run 1 gc --db junk.db
+    has err "junk.db: is damaged (file is not a database); reading what can be read"
+    has err "junk.db: file is not a database: too little of it can be read to make it anew; move the file away, and tune"
+    lacks err "fa2-tune gc"
+    rm junk.db
 else
     echo "skipped, there is no sqlite3: damaged databases" >&2
 fi

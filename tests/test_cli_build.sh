@@ -35,6 +35,15 @@ terminate() {
 has_run() {
     [ "$(cut -d ' ' -f 14 "/proc/$1/stat")" -ge $((3 * $(getconf CLK_TCK) / 10)) ]
 }
+
+# stop_scripts WHAT MESSAGE: a build that SIGTERM ends while its scripts run says MESSAGE.
+stop_scripts() {
+    "$tune" build --arch sm_86 --shape "$shape" >out 2>err &
+    build=$!
+    await $build has_run $build
+    terminate $build "$1"
+    has err "$2"
+}
 has_kernels() {
     "$tune" check 2>/dev/null | grep -q "kernels  *[1-9]"
 }
@@ -62,7 +71,34 @@ run 0 build --arch all --shape Hq=2,Sq=64,D=16 --db all.db
 for sm in $("$tune" devices | sed -n 's/^ *compiles for //p'); do
     has out "$sm, winners by the cost model"
 done
+
+# ---- a card for which nothing compiles ----
+cp -R "$few" no_cpp
+mkdir -p no_cpp/templates/lib
+sed '1a this is no C++;' "$few/../../../templates/lib/types.cuh" >no_cpp/templates/lib/types.cuh
+export FA2_GEN_PATH="$PWD/no_cpp" FA2_DB="$folder/no_cpp.db"
+run 1 build --arch sm_86 --shape Hq=2,Sq=64,D=16
+reason="kernels did not compile: templates/lib/types.cuh(2): error"
+for command in "0 list" "0 list --json" "1 show --device all" "1 show --shape Hq=2,Sq=64,D=16"; do
+    # shellcheck disable=SC2086 # the status, and the command's words
+    run $command
+    has err "NVIDIA GeForce RTX 3060 (sm_86) has no results: "
+    has err "$reason"
+done
+run 0 report --html page.html
+run 0 report
+has out "; no results: "
+for page in out page.html; do
+    has "$page" "$reason"
+done
 unset FA2_GEN_PATH
+export FA2_DB="$folder/fa2.db"
+run 0 build --arch sm_86,sm_75 --shape Hq=2,Sq=64,D=16 --db "$folder/no_cpp.db" --jobs 2
+run 0 list --db "$folder/no_cpp.db"
+lacks err "no results"
+run 0 forget --device "RTX 3060" --db "$folder/no_cpp.db" # its kernels stay, and most of them compiled
+run 0 list --db "$folder/no_cpp.db"
+lacks err "no results"
 
 # ---- a build, and the database it makes ----
 shape=Hq=2,Sq=64,D=16
@@ -94,10 +130,49 @@ has out "modelled"
 empty err
 run 0 list --json
 has out '"source":"modelled"'
-run 1 show --shape $shape # nothing was measured
+run 0 show --shape $shape # nothing was measured
 has err "nothing was measured for B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16"
-run 1 show --shape $shape --json
+has err "what the cost model chose:"
+has out "fwd_sm80 "
+has out "modelled"
+run 0 show --shape $shape --json
+has err "what the cost model chose:"
+has out '"source":"modelled","variant":"fwd_sm80 '
+for filter in "--shape D=16" "--op forward" "--device 3060"; do
+    # shellcheck disable=SC2086 # an option and its value
+    run 0 show $filter
+    has err "nothing was measured for B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16"
+    has err "what the cost model chose:"
+    has out "modelled"
+done
+run 1 show --shape D=32
+has err "nothing was measured or chosen for such problems in $FA2_DB; fa2-tune list has the winners"
+run 0 explain --arch sm_86 --shape $shape --never-compile
+run 1 explain --arch sm_80,sm_89 --shape $shape --never-compile
+for sm in sm_80 sm_89; do
+    has out "D=16 dtype=fp16 causal=0 for $sm (it has it for sm_86), and none can be compiled: "
+    has out "\`fa2-tune build --arch $sm --shape B=1,Hq=2,Hkv=2,Sq=64,Sk=64,D=16,dtype=fp16,causal=0 --db '$FA2_DB'\`"
+done
+run 1 explain --arch sm_80 --shape $shape,causal=1 --never-compile
+has out "causal=1 for sm_80, and none can be compiled"
+run 0 check
+has out "with code"
+run 0 gc
+has out "dropped the code of 0 kernels, 0 winners"
+run 1 show --shape $shape --device T4
+for command in "list" "list --json" "forget --dry-run"; do
+    # shellcheck disable=SC2086 # the command's words
+    run 2 $command --device nothere
+    has err "--device \"nothere\": there is no such device in $FA2_DB; the devices in it: NVIDIA GeForce RTX 3060"
+    empty out
+done
+run 0 show --device all
+has out "modelled"
+run 0 explain --shape $shape --arch sm_86 --json
+has out '"reason":"the cost model chose it for B=1'
 run 0 explain --shape $shape --arch sm_86
+has out "reason    the cost model chose it for B=1"
+lacks out "tuned for"
 has out "ranked by the cost model"
 has out "registers"
 lacks out "rule      default:"
@@ -238,19 +313,15 @@ echo 'while true do end' >bad/gen/init.lua
 export FA2_GEN_PATH="$folder/bad"
 run 1 build --arch sm_86 --shape $shape
 has err "the scripts run without end"
-echo 'string.find(string.rep("a", 200), string.rep("a-", 40) .. "b")' >bad/gen/init.lua
-run 1 build --arch sm_86 --shape $shape
-has err "this call may take"
 # Scripts have more time than one who said Ctrl-C: once ends them.
 for script in 'while true do end' \
     'local a, b = ("x"):rep(5e7) .. "a", ("x"):rep(5e7) .. "b" while a < b do end'; do
     echo "$script" >bad/gen/init.lua
-    "$tune" build --arch sm_86 --shape $shape >out 2>err &
-    build=$!
-    await $build has_run $build
-    terminate $build "build with the script $script"
-    has err "interrupted while the scripts ran"
+    stop_scripts "build with the script $script" "interrupted while the scripts ran"
 done
+# A call of a library function cannot be stopped; the process ends ten seconds after the signal.
+echo 'string.find(string.rep("a", 200), string.rep("a-", 40) .. "b")' >bad/gen/init.lua
+stop_scripts "build with an endless call" "interrupted, but did not end in time"
 # A folder in the place of a script is none.
 rm bad/gen/init.lua
 mkdir bad/gen/init.lua

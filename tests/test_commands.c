@@ -132,6 +132,7 @@ static void test_explain(void)
     char *missing[] = {"explain", "--device", "7", "--shape", shape, "--db", db, NULL};
     CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "rule      exact: tuned on this device for this very problem\n");
+    CHECK_CONTAINS(output, "\nreason    tuned for B=");
     CHECK_CONTAINS(output, "measured  20.00 us there, 26.84 TFLOPS\n");
     CHECK_CONTAINS(output, "100 registers, 0 bytes spilled\n");
     CHECK_EQ(run(fa2i_cmd_explain, 7, json), FA2I_EXIT_OK);
@@ -182,7 +183,9 @@ static void test_explain_damaged(void)
     fake_install();
     change("UPDATE code SET data = CAST('code' || x'00' AS BLOB)");
     CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_OK);
-    CHECK_CONTAINS(output, "code      in the database\n");
+    char code[128];
+    snprintf(code, sizeof code, "code      in %s\n", db);
+    CHECK_CONTAINS(output, code);
 }
 
 /* Each driver call fails once. Facts that could not be found out are not invented. */
@@ -229,8 +232,8 @@ static void test_list_and_show(void)
     CHECK_EQ(run(fa2i_cmd_show, 6, on_device), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "\"outcome\":\"spilled\"");
     on_device[2] = "no such card";
-    CHECK_EQ(run(fa2i_cmd_show, 6, on_device), FA2I_EXIT_FAILED);
-    CHECK_STR(output, "[\n]\n");
+    CHECK_EQ(run(fa2i_cmd_show, 6, on_device), FA2I_EXIT_USAGE);
+    CHECK_STR(output, "");
 }
 
 static void run_sql(const char *sql)

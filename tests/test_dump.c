@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include "fa2.h"
-#include "runtime/base/alloc.h"
 #include "runtime/base/file.h"
 #include "runtime/cuda/dump.h"
 #include "tuned_database.h"

@@ -10,7 +10,6 @@
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/steps.h"
-#include "runtime/plan/choose.h"
 
 enum { KERNELS_MAX = 400, LENGTHS = 4096 };
 
@@ -139,6 +138,40 @@ static void test_known(tuned *t)
     const fa2_problem far = shape(1, 8, 16, 16);
     (void)chosen_us(&far, &option);
     CHECK_EQ(option.rests, FA2I_RESTS_MODEL);
+}
+
+/* Where kernels were timed on the very problem, one that was not timed must promise more than chance does. from: the
+ * timed ones are this much slower than the best one, by the model. */
+static bool takes_timed(tuned *t, const fa2_problem *problem, double from)
+{
+    fa2i_variant *variants = NULL;
+    size_t count = 0;
+    double best = INFINITY;
+    fa2i_option option;
+    fa2i_evidence *e = &t->evidence;
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, &card, &variants, &count), FA2_OK);
+    for (size_t i = 0; i < count; i++)
+        best = fmin(best, variants[i].cost_us);
+    *t = (tuned){.evidence = {.kernels = t->kernels, .sets = t->sets, .times = t->times, .set_count = 1}};
+    t->sets[0] = (fa2i_known_set){.problem = *problem, .card = card, .real = true, .measured = true};
+    for (size_t i = 0; i < count; i++)
+        if (variants[i].cost_us >= from * best)
+            t->times[e->time_count++] =
+                (fa2i_known_time){.kernel = find_kernel(t, &variants[i]), .us = variants[i].cost_us};
+    t->sets[0].count = e->time_count;
+    fa2i_free(variants);
+    if (e->time_count == 0)
+        return false; /* an SM without such kernels */
+    CHECK_EQ(fa2i_generator_learn(generator, FA2_OP_FORWARD, e, &card), FA2_OK);
+    (void)chosen_us(problem, &option);
+    return option.rests == FA2I_RESTS_MEASURED;
+}
+
+static void test_untimed(tuned *t)
+{
+    const fa2_problem problem = shape(2, 8, 1024, 1024);
+    CHECK(takes_timed(t, &problem, 1.0001));
+    CHECK(!takes_timed(t, &problem, 1.3));
 }
 
 /* A class that was never tuned uses its neighbours' corrections of families, and says whose measurements they are. Far
@@ -384,6 +417,7 @@ int main(void)
         CHECK_EQ(fa2i_generator_card(generator, archs[i], &card), FA2_OK);
         spread = 0;
         test_known(&t);
+        test_untimed(&t);
         test_other_classes(&t);
         test_any_database(&t);
         test_growing(&t);

@@ -66,6 +66,8 @@ static const bad_value bad_values[] = {
     {FA2I_FIELD_alibi, 1, AT(alibi.stride_batch), -1,
      "alibi.stride_batch is -1; with an extent of 2 it must be from 0 to 36028797018963968"},
     {FA2I_FIELD_alibi, 1, AT(alibi.stride_batch), INT64_MAX, "alibi.stride_batch is 922337203685"},
+    {FA2I_FIELD_alibi, 1, AT(distance_shift), 0x7fc00000, "distance_shift is nan"},
+    {FA2I_FIELD_alibi, 1, AT(distance_shift), 0x4c000000, "distance_shift is 3.35544e+07; it must be from"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0, "sinks is NULL, but problem.sinks is 1"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x7000001, "sinks is 0x7000001; it must be a multiple of 4"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x4000010, "o shares memory with sinks"},
@@ -87,6 +89,16 @@ static const bad_value bad_values[] = {
     {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x9000001, "dropout.offset_at is 0x9000001"},
     {FA2I_FIELD_dropout, 1, AT(dropout.seed_at), 0x4000008, "o shares memory with dropout.seed_at"},
     {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x5000008, "lse shares memory with dropout.offset_at"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.row), 32,
+     "dropout_origin.row is 32; it must be a multiple of 64 from 0 to 2147483520"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.row), -64, "dropout_origin.row is -64; it must be"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.column), 65, "dropout_origin.column is 65; it must be a multiple of 64"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.column), 0x7fffffc0, "dropout_origin.column is 2147483584; it must be"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.head), -1, "dropout_origin.head is -1; it must be from 0 to 1073741815"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.head), 3,
+     "dropout_origin.heads is 0; it must be from 11 to 1073741823: the call has 8 heads from head 3 on"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.heads), 3, "dropout_origin.heads is 3; it must be from 8"},
+    {FA2I_FIELD_dropout, 1, AT(dropout_origin.heads), 0x40000000, "dropout_origin.heads is 1073741824; it must be"},
 };
 
 static void check_bad(const fa2_problem *p, const fa2_forward_args *args, const char *said)
@@ -113,11 +125,19 @@ static void test_bad_values(void)
         const fa2_problem p = with(bad->field, bad->asked);
         fa2_forward_args args = good_args();
         check_good(&p, &args);
-        const size_t bytes = bad->offset == AT(dropout.p) ? sizeof(float) : sizeof bad->value;
+        const bool is_short = bad->offset == AT(dropout.p) || bad->offset >= AT(dropout_origin);
+        const size_t bytes = is_short ? sizeof(float) : sizeof bad->value;
         memcpy((char *)&args + bad->offset, &bad->value, bytes);
         check_bad(&p, &args, bad->said);
         check_good(&problem, &args);
     }
+}
+
+static fa2i_feature_params fill(const fa2_problem *p, const fa2_forward_args *args)
+{
+    fa2i_params params;
+    fa2i_op_of(p)->fill(&plain_grid, p, args, &params);
+    return params.forward.features;
 }
 
 /* Additions to scores are divided by the scale. A batch of 1 has no stride. */
@@ -125,6 +145,17 @@ static void test_scale_and_stride(void)
 {
     fa2_problem p = with(FA2I_FIELD_alibi, 1);
     fa2_forward_args args = good_args();
+    args.distance_shift = -2.5f;
+    p.causal = 1;
+    check_bad(&p, &args, "distance_shift is -2.5; it must be from 0 to 1.67772e+07, because the problem is causal");
+    p.causal = 0;
+    check_good(&p, &args);
+    CHECK(fill(&p, &args).distance_shift == -2.5f);
+    const fa2_problem biased = with(FA2I_FIELD_bias, FA2_BIAS_FP32);
+    args.distance_shift = NAN;
+    check_good(&biased, &args);
+    CHECK(fill(&biased, &args).distance_shift == 0);
+    args.distance_shift = 0;
     args.softmax_scale = 1e-31f;
     check_bad(&p, &args, "the scale of scores is 1e-31; it must be at least 1e-30");
     p.softcap = 1;
@@ -137,13 +168,6 @@ static void test_scale_and_stride(void)
 }
 
 /* ---- parameters of kernels ---- */
-
-static fa2i_feature_params fill(const fa2_problem *p, const fa2_forward_args *args)
-{
-    fa2i_params params;
-    fa2i_op_of(p)->fill(&plain_grid, p, args, &params);
-    return params.forward.features;
-}
 
 static void test_params(void)
 {
@@ -241,6 +265,39 @@ static void test_threshold(void)
     }
 }
 
+/* Parts that tile a call drop its elements, by the reference and by the numbers that kernels get. */
+static void test_origin(void)
+{
+    enum { B = 2, HQ = 4, SQ = 200, SK = 150 };
+    const fa2_problem whole = {.struct_bytes = sizeof whole,
+                               .batch = B,
+                               .heads_q = HQ,
+                               .heads_kv = HQ,
+                               .seq_q = SQ,
+                               .seq_k = SK,
+                               .head_dim = 64,
+                               .dropout = 1};
+    const fa2_problem part = {.dropout = 1, .batch = B, .heads_q = 1, .seq_q = 136, .seq_k = 22};
+    fa2i_features features = {.dropout = {.p = 0.4f, .seed = 7, .offset = 3},
+                              .origin = {.row = 64, .column = 128, .head = 3, .heads = HQ}};
+    static uint8_t mask[B][HQ][SQ][SK];
+    int wrong = 0;
+    CHECK_EQ(fa2_dropout_mask(&whole, &features.dropout, &mask[0][0][0][0]), FA2_OK);
+    for (int b = 0; b < B; b++)
+        for (int i = 0; i < part.seq_q; i++)
+            for (int j = 0; j < part.seq_k; j++)
+                wrong += (fa2i_kept(&part, &features, b, 0, i, j) > 0) != mask[b][3][64 + i][128 + j];
+    CHECK_EQ(wrong, 0);
+
+    fa2_forward_args args = good_args();
+    const fa2_problem p = with(FA2I_FIELD_dropout, 1);
+    CHECK_EQ(fill(&p, &args).drop_heads, p.heads_q);
+    args.dropout_origin = (fa2_dropout_origin){.row = 64, .column = 128, .head = 3, .heads = 12};
+    const fa2i_feature_params got = fill(&p, &args);
+    CHECK(got.drop_row == 64 && got.drop_pair == 64 && got.drop_head == 3 && got.drop_heads == 12);
+    check_good(&p, &args);
+}
+
 /* ---- expected results ---- */
 
 /* Forward's operands of a case, in their order. */
@@ -306,9 +363,9 @@ static double score_of(const data *d, int b, int h, int i, int j)
         score += number(d, Q, b, h, i, c) * number(d, K, b, h / (p->heads_q / p->heads_kv), j, c);
     score /= sqrt(p->head_dim);
     if (p->softcap)
-        score = (double)d->c.softcap * tanh(score / (double)d->c.softcap);
+        score = (double)d->c.factors.softcap * tanh(score / (double)d->c.factors.softcap);
     if (p->alibi)
-        score -= number(d, SLOPES, b, 0, 0, h) * abs(distance);
+        score -= number(d, SLOPES, b, 0, 0, h) * fabs(distance + (double)fa2i_case_shift(&d->c));
     score += bias_of(d, b, h, i, j);
     return p->bias != FA2_BIAS_NONE && p->bias != FA2_BIAS_BOOL && score < -524288 ? -INFINITY : score;
 }
@@ -321,14 +378,16 @@ static void check_row(const data *d, const fa2i_expected *e, size_t row)
     const fa2_dropout drop =
         fa2i_case_dropout_found(&d->c, fa2i_case_operand_bytes(&d->c, SEED) > 0 ? d->blocks[SEED] : NULL,
                                 fa2i_case_operand_bytes(&d->c, OFFSET) > 0 ? d->blocks[OFFSET] : NULL);
+    const fa2_dropout_origin origin = fa2i_case_origin(&d->c);
     double sum = exp(sink), o[64] = {0}; /* a sink of -1e9 alone has a sum of 0 */
     bool none = true;
     for (int j = 0; j < p->seq_k; j++) {
         const double score = score_of(d, at->batch, at->head, at->row, j);
         none = none && isinf(score);
         sum += exp(score);
+        const int plane = at->batch * (origin.heads != 0 ? origin.heads : p->heads_q) + origin.head + at->head;
         if (p->dropout &&
-            !fa2i_dropout_keeps(drop.p, drop.seed, drop.offset, at->batch * p->heads_q + at->head, at->row, j))
+            !fa2i_dropout_keeps(drop.p, drop.seed, drop.offset, plane, origin.row + at->row, origin.column + j))
             continue;
         for (int c = 0; c < p->head_dim; c++)
             o[c] += exp(score) * number(d, V, at->batch, at->head / (p->heads_q / p->heads_kv), j, c);
@@ -353,7 +412,7 @@ static void test_definition(const fa2_problem *class, fa2i_layout layout)
                     .layout = layout,
                     .want_lse = 1,
                     .q_magnitude = 1,
-                    .softcap = class->softcap ? 2.0f : 0,
+                    .factors.softcap = class->softcap ? 2.0f : 0,
                     .seed = 5}};
     fa2_problem *p = &d.c.problem;
     fa2i_expected expected;
@@ -398,6 +457,7 @@ int main(void)
     test_params();
     test_side();
     test_threshold();
+    test_origin();
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         for (int layout = FA2I_LAYOUT_BSHD; layout <= FA2I_LAYOUT_SHARED; layout++)
             test_definition(&classes[i], (fa2i_layout)layout);

@@ -102,12 +102,8 @@ static void check_limits(int field, const fa2_problem *problem)
 /* The text for --shape. */
 static void check_text(const fa2_problem *problem)
 {
-    char text[FA2I_PROBLEM_CHARS];
     fa2i_shapes shapes = {0};
-    fa2i_problem_format(problem, text, sizeof text);
-    for (char *c = text; *c != '\0'; c++)
-        *c = *c == ' ' ? ',' : *c;
-    CHECK_EQ(fa2i_shapes_add_text(&shapes, text), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, fa2i_problem_argument(problem).text), FA2_OK);
     CHECK(shapes.count == 1 && is_same(&shapes.items[0], problem));
     fa2i_shapes_done(&shapes);
 }

@@ -1,4 +1,4 @@
-/* Malicious scripts: endless loops, endless calls, invalid answers and files. All of them can be stopped. */
+/* Scripts that are wrong: endless loops, slow steps, invalid answers and files. All of them are stopped. */
 #include <lauxlib.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -8,7 +8,6 @@
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/status.h"
 #include "runtime/lua/lua_host.h"
 
 static char root[] = "/tmp/fa2_test_generator_XXXXXX";
@@ -66,35 +65,7 @@ static void test_without_end(void)
     check_stopped("return setmetatable({}, {__index = function(t, k) return t[k] end})", "C stack overflow");
 }
 
-/* One call of a library function that would never return, or not for years, is refused before it begins. */
-static void test_endless_calls(void)
-{
-    static const char *const calls[] = {
-        "string.find(('a'):rep(200), ('a-'):rep(40) .. 'b')",
-        "string.match(('a'):rep(200), '^' .. ('a?'):rep(60) .. ('a'):rep(60) .. 'b')",
-        "for x in string.gmatch(('a'):rep(5000), 'a*a*a*a*b') do end",
-        "string.gsub(('a '):rep(2000000), '(%s*)(.-)b', '')",
-        "string.find(('a'):rep(1 << 26), ('a'):rep(1 << 25) .. 'b', 1, true)",
-        "string.find(('('):rep(100000), ('%b()'):rep(3))",
-        "('a'):rep(200):find(('[ab]-'):rep(40) .. 'c')",
-        "string.rep('', 1 << 52)",
-        "table.move({}, 1, 1 << 50, 2)",
-        "table.move(setmetatable({}, {__index = rawlen}), 1, math.maxinteger - 1, 2)",
-        "table.concat(setmetatable({}, {__index = type}), '', 1, 1 << 50)",
-        "table.concat(setmetatable({}, {__index = type, __len = function() return 1 << 50 end}))",
-        "table.insert(setmetatable({}, {__len = function() return 1 << 50 end}), 1, 2)",
-        "table.remove(setmetatable({}, {__len = function() return 1 << 50 end}), 1)",
-        "table.sort(setmetatable({}, {__len = function() return 1 << 30 end}))",
-    };
-    char script[200];
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        snprintf(script, sizeof script, "%s return {}", calls[i]);
-        check_stopped(script, "this call may take");
-    }
-    check_stopped("return string.unpack", "the module returns no table");
-}
-
-/* Long calls that scripts may make. None of them is refused. */
+/* Long calls of library functions. They work as in any Lua. */
 static void test_long_calls(void)
 {
     static const char script[] = "local text = ('the quick  brown fox\\n'):rep(2000)\n"
@@ -138,17 +109,6 @@ static void test_slow_steps(void)
         "while true do table.sort(t) end",
         "local t = {} for i = 1, 1 << 20 do t[i] = i end for i = 1, 1 << 20 do t[i] = nil end "
         "while true do next(t) end",
-        "local s = ('a'):rep(20000) while true do pcall(string.find, s, '.-b') end",
-        /* long C functions, which execute no Lua instructions */
-        "local t = {} for i = 1, 4000 do t[i] = ('a'):rep(200) .. i .. ('a-'):rep(2) .. 'b' end "
-        "while true do pcall(table.sort, t, string.find) end",
-        "local t = {} for i = 1, 1 << 21 do t[i] = i end while true do pcall(table.sort, t, rawequal) end",
-        "local s = ('a'):rep(1 << 21) while true do s:gsub('.', type) end",
-        "local s = ('a'):rep(1 << 21) while true do s:gsub('.', setmetatable({}, {__index = type})) end",
-        "local t = {} for i = 1, 1 << 19 do t[i] = i end for i = 1, 1 << 19 do t[i] = nil end "
-        "table.move(setmetatable(t, {__index = next}), 1, 1 << 19, 1, {})",
-        "local t = setmetatable({}, {__index = rawlen}) while true do table.unpack(t, 1, 900000) end",
-        "local t = setmetatable({}, {__index = rawlen}) while true do pcall(table.concat, t, '', 1, 1 << 21) end",
     };
     fa2i_lua_host host = {.limits.lua = NULL};
     write_init("return {}");
@@ -182,7 +142,6 @@ static void test_stop(void)
         "while true do end",
         "while true do pcall(function() while true do end end) end",
         "local a, b = ('x'):rep(5e7) .. 'a', ('x'):rep(5e7) .. 'b' while a < b do end",
-        "local s = ('a'):rep(20000) while true do pcall(string.find, s, '.-b') end",
         "local s = 'x' while true do s = ('x'):rep(1000000) end",
     };
     const struct itimerval soon = {.it_value.tv_usec = 100000};
@@ -322,7 +281,6 @@ int main(void)
     CHECK_EQ(mkdir(inside("gen"), 0700), 0);
     setenv("FA2_GEN_PATH", root, 1);
     test_without_end();
-    test_endless_calls();
     test_long_calls();
     test_slow_steps();
     test_stop();

@@ -8,6 +8,7 @@
 #include "judge_fixture.h"
 #include "runtime/base/problem.h"
 #include "tuner/judge/attention.h"
+#include "tuner/judge/features.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
 
@@ -70,7 +71,7 @@ static double forward_row(const numbers *n, int b, int h, int i, double *o)
         double s = 0;
         for (int d = 0; d < p->head_dim; d++)
             s += row_of(n, Q, b, h, i)[d] * row_of(n, K, b, kv, j)[d];
-        s = fa2i_score_capped(s / sqrt((double)p->head_dim), (double)n->c->softcap);
+        s = fa2i_score_modified(s / sqrt((double)p->head_dim), &n->c->factors);
         if (n->bias != NULL) {
             const fa2i_bias_strides at = fa2i_case_bias(n->c, BIAS);
             s += n->bias[b * at.batch + h * at.head + i * at.query + j * at.key];
@@ -241,7 +242,7 @@ static void test_reference(void)
                                    .window = cases[i].window,
                                    .window_left = cases[i].window_left,
                                    .window_right = cases[i].window_right},
-                       .softcap = cases[i].softcap,
+                       .factors.softcap = cases[i].softcap,
                        .layout = cases[i].layout,
                        .pattern = FA2I_PATTERN_FORWARD,
                        .q_magnitude = 1,
@@ -303,7 +304,7 @@ static void test_bias(void)
                                          .causal = i % 2 == 0,
                                          .softcap = i > 1,
                                          .bias = FA2_BIAS_FP32_GRADIENT},
-                             .softcap = i > 1 ? 1.5f : 0,
+                             .factors.softcap = i > 1 ? 1.5f : 0,
                              .layout = layouts[i],
                              .pattern = FA2I_PATTERN_FORWARD,
                              .q_magnitude = 1,
@@ -317,7 +318,7 @@ static void test_bias(void)
 static void gradients_off(const numbers *n, double off, bool alternates, double *out[3])
 {
     const fa2_problem *p = &n->c->problem;
-    const double cap = (double)n->c->softcap, scale = 1 / sqrt((double)p->head_dim);
+    const double cap = (double)n->c->factors.softcap, scale = 1 / sqrt((double)p->head_dim);
     double o[16];
     for (int i = 0; i < p->seq_q; i++) {
         const double *q = row_of(n, Q, 0, 0, i), *d_o = row_of(n, DO, 0, 0, i);
@@ -380,7 +381,7 @@ static void test_tanh(void)
                                          .seq_k = 60,
                                          .head_dim = 16,
                                          .softcap = 1},
-                             .softcap = cases[i].softcap,
+                             .factors.softcap = cases[i].softcap,
                              .pattern = FA2I_PATTERN_FORWARD,
                              .q_magnitude = cases[i].q_magnitude,
                              .seed = 5 + i};

@@ -28,7 +28,7 @@ TEMPLATES = os.path.join(TOP, "templates")
 
 # The most that there may be: lines that begin with '@', values $(...), strings of Lua that hold C++; and lines of a
 # function's head and body, and of a step's body.
-BARS = {"template lines": 143, "spliced values": 121, "strings of C++ in Lua": 0,
+BARS = {"template lines": 146, "spliced values": 100, "strings of C++ in Lua": 0,
         "lines of a device function": 100, "lines of a mainloop step": 40}
 CPP = re.compile(r"\bk[A-Z]\w+|\bcoord\.|\bp\.[a-z]|::|\bconst |\bauto |\bsmem\b|\buint32\b|\bunsigned\b|\[m\]|^ \* |"
                  r"\(p\)|\(\)$|range\.|tiles\.|batch_head")
@@ -86,7 +86,7 @@ def steps(file):
     lines = text_of(file).splitlines()
     for i, line in enumerate(lines):
         is_loop = re.match(r" +(for|while) .*\{$", line) and i > 0 and "#pragma unroll 1" in lines[i - 1]
-        named = re.search(r"\b(mainloop_step|visit_part|step) = \[|void (mainloop_step|visit_part|step)\(", line)
+        named = re.search(r"\b(mainloop_step|step_of_part|step) = \[|void (mainloop_step|step_of_part|step)\(", line)
         if is_loop or named:
             first = next(j for j in range(i, len(lines)) if lines[j].endswith("{")) + 1
             yield body_end(lines, first) - first, f"templates/{file}:{i + 1}"
@@ -150,6 +150,13 @@ def default_variants():
     return list(shortest.values())
 
 
+def outermost(configurations):
+    """The one that includes the others, directly or not."""
+    included = {name for file in configurations for name in re.findall(r'@ include "([^"]+)"', text_of(file))}
+    remaining, = configurations - included
+    return remaining
+
+
 def jobs_of(run_lua):
     """(arch, line for kernel_alone.lua): each header once, with the first family that includes it."""
     jobs, seen = [], set()
@@ -160,7 +167,7 @@ def jobs_of(run_lua):
     for i in order:
         _, arch, variant = variants[i]
         files = re.findall(r'^#line \d+ "templates/([^"]+)"', texts[i], flags=re.M)
-        configuration = [file for file in files if file.endswith("config.cu.in")][-1]  # it includes the others first
+        configuration = outermost({file for file in files if file.endswith("config.cu.in")})
         for file in files:
             if file.endswith(".cuh") and file not in seen:
                 seen.add(file)

@@ -174,8 +174,9 @@ static void test_tensor_maps(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Without memory for kept maps, or if the driver cannot encode them, such a kernel is not loaded. */
-static void test_no_tensor_maps(void)
+/* Without memory for kept maps, or if the driver cannot encode them, such a kernel is not loaded; nor is one without
+ * code. */
+static void test_refused(void)
 {
     fa2i_device device = {0};
     fa2i_loaded loaded = {0};
@@ -191,6 +192,9 @@ static void test_no_tensor_maps(void)
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "fwd_sm80 reads tensor maps, and this driver has no cuTensorMapEncodeTiled");
     fake_without_optional(false);
+    fa2i_blob_done(&kernel.image); /* as of a kernel that does not compile */
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_COMPILE);
+    CHECK_CONTAINS(fa2_last_message(), "has no code: it was not compiled");
     fa2i_device_close(&device);
     fa2i_kernel_done(&kernel);
     CHECK_EQ(fake_live(), 0);
@@ -350,7 +354,7 @@ int main(void)
     test_launch();
     test_split_launch();
     test_tensor_maps();
-    test_no_tensor_maps();
+    test_refused();
     test_no_map();
     test_kept_maps();
     test_clusters();

@@ -161,7 +161,7 @@ static void ship(char *folder, char *file, size_t bytes)
     fa2i_cache *cache = NULL;
     sqlite3_int64 size = 0;
     snprintf(folder, bytes, "%s.share", database.path);
-    snprintf(file, bytes, "%s.share/card.db", database.path);
+    snprintf(file, bytes, "%s.share/shipped.db", database.path);
     CHECK_EQ(mkdir(folder, 0700), 0);
     FILE *out = fopen(file, "w");
     CHECK(out != NULL);

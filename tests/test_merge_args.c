@@ -3,7 +3,6 @@
  */
 #include "check.h"
 #include "runtime/base/problem.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 
 enum { B = 2, H = 3, S = 50, N = 4, D = 64, PART = B * H * S * D, ROWS = B * H * S };
@@ -52,10 +51,10 @@ static void test_mistakes(void)
     args.member = value;                                                                                               \
     check_bad(&args, said)
     WITH(parts.data, NULL, "parts.data is NULL");
-    WITH(parts.stride_seq, 60, "parts.stride_seq is 60; it must be a multiple of 8");
+    WITH(parts.stride_seq, 66, "parts.stride_seq is 66; it must be a multiple of 4 elements");
     WITH(parts_lse, NULL, "parts_lse is NULL");
     WITH(parts_lse, (const float *)0x3000002, "it must be a multiple of 4");
-    WITH(parts_stride, PART + 4, "with 4 partial results it must be a multiple of 8 from 0 to");
+    WITH(parts_stride, PART + 2, "with 4 partial results it must be a multiple of 4 from 0 to");
     WITH(parts_stride, -8, "parts_stride is -8");
     WITH(parts_lse_stride, -1, "parts_lse_stride is -1; with 4 partial results it must be a multiple of 1 from 0 to");
     WITH(parts_stride, INT64_MAX - 7, "parts_stride is 9223372036854775800");

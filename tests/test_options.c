@@ -205,8 +205,8 @@ static void test_wrong(void)
     check_refused("--arhc sm_86", build, "build has no option \"--arhc\", did you mean --arch?");
     check_refused("--archs=sm_86", build, "build has no option \"--archs=sm_86\", did you mean --arch?");
     check_refused("-x", build, "build has no option \"-x\"; it takes --help, --arch, --db, --jobs");
-    check_refused("--jobs", build, "--jobs needs a value: a number of threads");
-    check_refused("--db --jobs 2", build, "--db needs a value: a database file");
+    check_refused("--jobs", build, "--jobs needs a value: a number of threads, 0 (all processors) to 1024");
+    check_refused("--db --jobs 2", build, "--db needs a value: the path of a database file");
     check_refused("--db=", build, "--db \"\": expected the path of a database file");
     check_refused("--json=1", FA2I_OPT_JSON, "--json takes no value");
     check_refused("stray", build, "build takes options only, not \"stray\"");

@@ -8,13 +8,13 @@
 /* Refused pairs. Remove a line when its pair becomes valid; a new refusal must be added. */
 static const char *const refused[][2] = {
     {"varlen", "leftpad"},   {"varlen", "cache_rows"},     {"paged", "cache_rows"},     {"v_in_k", "int8_cache"},
-    {"v_in_k", "fp8_cache"}, {"int8_cache", "beyond_256"}, {"fp8_cache", "beyond_256"},
+    {"v_in_k", "fp8_cache"}, {"int8_cache", "beyond_256"}, {"fp8_cache", "beyond_256"}, {"merged", "carried"},
 };
 enum { REFUSED = sizeof refused / sizeof *refused };
 
 static bool is_listed(pairs_list list, int a, int b)
 {
-    for (size_t i = 0; i < REFUSED && list == PAIRS_FORWARD; i++)
+    for (size_t i = 0; i < REFUSED; i++)
         if (strcmp(refused[i][0], pairs_name(list, a)) == 0 && strcmp(refused[i][1], pairs_name(list, b)) == 0)
             return true;
     return false;

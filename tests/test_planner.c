@@ -74,7 +74,7 @@ static void test_never_compile(void)
     CHECK_CONTAINS(fa2_last_message(), database.path);
     CHECK_CONTAINS(fa2_last_message(), "D=128");
     CHECK_CONTAINS(fa2_last_message(), "none can be compiled: the context's config forbids compiling (never_compile); "
-                                       "fa2-tune can do it beforehand");
+                                       "`fa2-tune build --arch sm_86 --shape B=1,");
     CHECK_EQ(fake_fail_nvrtc(0, NVRTC_SUCCESS), 0); /* calls since */
     CHECK_EQ(fake.compile_count, 1);
     end(context);

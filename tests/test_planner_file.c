@@ -177,7 +177,7 @@ static void test_files_of_others(void)
     char folder[96];
     snprintf(folder, sizeof folder, "%s/fa2", database.folder);
     CHECK_EQ(chmod(folder, 0755), 0);
-    check_as_nobody("unable to open database file"); /* it is root's, and not readable */
+    check_as_nobody("cannot read the file, which belongs to user 0"); /* it is root's, and not readable */
     CHECK_EQ(chown(database.path, SOMEBODY, SOMEBODY), 0);
     CHECK_EQ(chmod(database.path, 0644), 0);
     check_as_nobody("belongs to user 12345");

@@ -46,7 +46,7 @@ static void test_compiled_once(void)
     fa2_context *context = create();
     fa2_explanation first = explain(context, tuned_problem(1, 512));
     CHECK_EQ(first.rule, FA2_RULE_DEFAULT);
-    CHECK_CONTAINS(log_of.text, "nothing tuned for B=1");
+    CHECK_CONTAINS(log_of.text, "nothing is tuned for B=1");
     CHECK_CONTAINS(log_of.text, first.variant);
     CHECK_EQ(fake.compile_count, 1);
     fa2_context_destroy(context);

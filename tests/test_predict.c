@@ -359,6 +359,23 @@ static void test_never_compile(void)
     never_compile = 0;
 }
 
+/* A median of few launches that is lower than the tuner's winner by chance does not count as faster. */
+static void test_chance(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    begin();
+    fill();
+    tuned_sql(&database, "UPDATE measurement SET n = 4, min_us = 9.8, q1_us = 9.8, median_us = 9.8 WHERE kernel = 2");
+    for (int first = 0; first < 2; first++) {
+        fa2i_predicted f = {0};
+        predict(&problem, true, &f);
+        CHECK_STR(f.options[0].text, variants[first].text);
+        fa2i_predicted_done(&f);
+        tuned_sql(&database, "DELETE FROM winner");
+    }
+    end(NULL);
+}
+
 /* The winner is among the rejected kernels, but not the first. Each counts once. */
 static void test_count(void)
 {
@@ -369,7 +386,7 @@ static void test_count(void)
     never_compile = 1;
     tuned_sql(&database, "UPDATE measurement SET min_us = 9.8 + kernel % 2 * 0.3 WHERE kernel IN (2, 3)");
     tuned_sql(&database, "UPDATE measurement SET q1_us = min_us, median_us = min_us, q3_us = min_us; "
-                         "DELETE FROM image WHERE kernel IN (1, 2)");
+                         "UPDATE winner SET median_us = 9; DELETE FROM image WHERE kernel IN (1, 2)");
     predict(&problem, true, &f);
     CHECK_EQ(f.decision.passed_count, 2);
     CHECK(f.decision.replaces);
@@ -424,6 +441,7 @@ int main(void)
     fake_install();
     find_variants();
     fake_uninstall();
+    test_chance();
     test_count();
     test_supposed_apart();
     test_spilling_ptx();

@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include "check.h"
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/commands/program.h"
 

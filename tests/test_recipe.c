@@ -178,7 +178,7 @@ static const fault faults[] = {
     {backward, "role=convert", "role=prepare", "no step converts what is in it"},
     {whole, "role=convert", "role=prepare", "no step converts what is in it"},
     {whole, "columns=64 ", "", "columns is 0; it must be more than 0 with"},
-    {whole, "role=convert", "role=sinks", "workspace=dq_of_tiles, but a step for sinks reads rows"},
+    {whole, "role=convert", "role=head_sums", "workspace=dq_of_tiles, but a step role=head_sums reads rows"},
     {apart, "workspace=rows", "columns=8 workspace=rows", "columns is 8"},
     {apart, "role=prepare", "role=convert", "workspace=rows, but no step prepares it"},
     {split, "waves=2 ", "", "waves is 0 and splits 256"},

@@ -8,7 +8,7 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/case.h"
 #include "tuner/judge/number.h"
-#include "tuner/judge/reference.h"
+#include "tests/reference_compare.h"
 
 /* Forward's operands. */
 enum { OPERAND_Q, OPERAND_K, OPERAND_V };
@@ -79,7 +79,7 @@ static void test_by_hand(void)
     fa2i_row row = {0};
     fa2i_reference_request request = {
         .problem = {.dtype = FA2_BF16, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 2, .head_dim = 8},
-        .softmax_scale = (float)log(3),
+        .factors.softmax_scale = (float)log(3),
         .q = {.data = q, .stride_seq = 8},
         .k = {.data = k, .stride_seq = 8},
         .v = {.data = v, .stride_seq = 8},
@@ -124,7 +124,7 @@ static fixture *make_fixture(fa2i_layout layout, rule r)
                                    .window_right = r.right},
                        .layout = layout,
                        .q_magnitude = 1,
-                       .softcap = r.softcap,
+                       .factors.softcap = r.softcap,
                        .seed = 7};
     f->rows = calloc(2 * 4 * 20, sizeof *f->rows);
     for (int i = 0; i < 2 * 4 * 20; i++)
@@ -132,7 +132,7 @@ static fixture *make_fixture(fa2i_layout layout, rule r)
     for (int i = 0; i < 3; i++)
         fa2i_case_fill(&f->c, i, f->blocks[i]);
     f->request = (fa2i_reference_request){.problem = f->c.problem,
-                                          .softcap = r.softcap,
+                                          .factors.softcap = r.softcap,
                                           .q = tensor(f->blocks[0], &f->c, OPERAND_Q),
                                           .k = tensor(f->blocks[1], &f->c, OPERAND_K),
                                           .v = tensor(f->blocks[2], &f->c, OPERAND_V),
@@ -175,8 +175,8 @@ static double define(const fixture *f, fa2i_row row, int d)
         for (int e = 0; e < 16; e++)
             score += (double)fa2i_from_bits(FA2_FP16, q[at_q + e]) * fa2i_from_bits(FA2_FP16, k[at_k + e]);
         score /= 4;
-        if (f->c.softcap > 0)
-            score = (double)f->c.softcap * tanh(score / (double)f->c.softcap);
+        if (f->c.factors.softcap > 0)
+            score = (double)f->c.factors.softcap * tanh(score / (double)f->c.factors.softcap);
         weights[j] = exp(score);
         sum += weights[j];
         o += weights[j] * fa2i_from_bits(FA2_FP16, v[at_k + d]);
@@ -217,7 +217,7 @@ static void test_compare(void)
 {
     fixture *f = make_fixture(FA2I_LAYOUT_BSHD, (rule){.causal = 1});
     fa2i_reference r;
-    fa2i_comparison comparison;
+    reference_comparison comparison;
     static uint16_t o[160 * 16];
     static float lse[160];
     CHECK_EQ(fa2i_reference_compute(&f->request, &r), FA2_OK);
@@ -225,30 +225,30 @@ static void test_compare(void)
         o[i] = fa2i_to_bits(FA2_FP16, (float)r.o[i]);
     for (size_t i = 0; i < r.row_count; i++)
         lse[i] = (float)r.lse[i];
-    fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
+    reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error < 1);
 
     uint16_t held = o[10 * 16 + 3];
     o[10 * 16 + 3] = fa2i_to_bits(FA2_FP16, (float)(r.o[10 * 16 + 3] + 1.5 * fa2i_reference_bound(&r).absolute + 1e-3));
-    fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
+    reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error > 1 && !comparison.worst_is_lse);
     CHECK_EQ(comparison.worst_row, 10);
     o[10 * 16 + 3] = 0x7e00; /* NaN */
-    fa2i_reference_compare(&r, FA2_FP16, o, NULL, &comparison);
+    reference_compare(&r, FA2_FP16, o, NULL, &comparison);
     CHECK(comparison.error == FA2I_ERROR_NOT_FINITE);
     o[10 * 16 + 3] = held;
     o[0] = 0x0001; /* a row that sees no key must be exactly 0 */
-    fa2i_reference_compare(&r, FA2_FP16, o, NULL, &comparison);
+    reference_compare(&r, FA2_FP16, o, NULL, &comparison);
     CHECK(comparison.error == FA2I_ERROR_NOT_FINITE);
     o[0] = 0x8000; /* -0 is 0 */
 
     lse[12] += 0.001f;
-    fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
+    reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error > 1 && comparison.worst_is_lse);
     CHECK_EQ(comparison.worst_row, 12);
     lse[12] = (float)r.lse[12];
     lse[0] = -1e30f;
-    fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
+    reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error == FA2I_ERROR_NOT_FINITE && comparison.worst_is_lse);
     fa2i_reference_done(&r);
     free_fixture(f);
@@ -280,9 +280,12 @@ static void test_masks(void)
             CHECK(keys.first >= 0 && keys.end <= p.seq_k);
         }
     }
-    CHECK(fabs(fa2i_score_capped(3, 2) - 1.8102966) < 1e-6); /* 2 tanh(1.5) */
-    CHECK(fa2i_score_capped(-7, 0) == -7);
-    CHECK(fabs(fa2i_score_uncapped(fa2i_score_capped(3, 2), 2) - 3) < 1e-12);
+    const fa2i_factors capped = {.softcap = 2}, plain = {.softcap = 0};
+    CHECK(fabs(fa2i_score_modified(3, &capped) - 1.8102966) < 1e-6); /* 2 tanh(1.5) */
+    CHECK(fa2i_score_modified(-7, &plain) == -7);
+    CHECK(fabs(fa2i_score_before(fa2i_score_modified(3, &capped), &capped) - 3) < 1e-12);
+    CHECK(fabs(fa2i_score_slope(3, &capped).slope - 0.1807066) < 1e-6); /* 1 - tanh(1.5)^2 */
+    CHECK(fa2i_score_slope(3, &plain).slope == 1 && fa2i_score_slope(3, &plain).p_error == 0);
 }
 
 /* Scores far above the softcap: the plain implementation loses precision of fp16. */

@@ -183,7 +183,7 @@ has field.html "613 TFLOPS"
 lacks field.html "Gains over naive"
 check_html field.html
 run 2 report --db few.db --bench few.md --html field.html
-has err "few.md: is not JSON, or was cut; it must be what bench --format json or field-report writes"
+has err "few.md: is not JSON, or was cut; it must be what bench --json or field-report writes"
 head -c 100 bench.json >cut.json
 run 2 report --db few.db --bench cut.json --html field.html
 has err "cut.json: is not JSON, or was cut"
@@ -192,7 +192,7 @@ run 2 report --db few.db --bench cut.jsonl --html field.html
 has err "cut.jsonl: is not JSON, or was cut"
 echo '{"ceilings":[]}' >cut.json
 run 2 report --db few.db --bench cut.json --html field.html
-has err "cut.json: has no ceilings of a card: it is not what bench --format json or field-report writes"
+has err "cut.json: has no ceilings of a card: it is not what bench --json or field-report writes"
 run 2 report --db few.db --bench missing.json --html field.html
 has err "missing.json: No such file"
 

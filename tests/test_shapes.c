@@ -38,11 +38,9 @@ static void check_refused(const char *text, const char *message)
 
 static void check_shape(const fa2i_shapes *shapes, size_t index, const char *expected)
 {
-    char text[128] = "";
     CHECK(index < shapes->count);
     if (index < shapes->count)
-        fa2i_problem_format(&shapes->items[index], text, sizeof text);
-    CHECK_STR(text, expected);
+        CHECK_STR(fa2i_problem_shape(&shapes->items[index]).text, expected);
 }
 
 static void check_csv(const char *text, size_t bytes)
@@ -74,17 +72,21 @@ static void test_forms_of_csv(void)
     check_csv(plain, sizeof plain - 2); /* no final newline */
     check_csv(windows, sizeof windows - 1);
     check_csv(ordered, sizeof ordered - 1);
+
+    static const char shortest[] = "head_dim,heads_q,seq_q\n64,8,512\n"; /* the rest has the defaults of --shape */
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(add_csv_bytes(&shapes, shortest, sizeof shortest - 1), FA2_OK);
+    CHECK_EQ(shapes.count, 1);
+    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
+    fa2i_shapes_done(&shapes);
 }
 
 static void test_wrong_headers(void)
 {
-    check_refused("", "1:1: there is no header; expected "
-                      "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
-    check_refused("\n# nothing\n", "3:1: there is no header; expected "
-                                   "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
-    check_refused("batch,heads_q,seq_q,seq_k,head_dim,dtype,causal\n",
-                  "1:8: there is no column heads_kv; the header must name "
-                  "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
+    check_refused("", "1:1: there is no header; it must name heads_q,seq_q,head_dim");
+    check_refused("\n# nothing\n", "3:1: there is no header; it must name heads_q,seq_q,head_dim");
+    check_refused("batch,heads_q,heads_kv,seq_k,head_dim,dtype,causal\n",
+                  "1:8: there is no column seq_q; the header must name heads_q,seq_q,head_dim");
     check_refused("batch,heads_q,heads_kv,seq_q,batch,seq_k,head_dim,dtype,causal\n",
                   "1:5: column batch is there already (column 1)");
     check_refused(HEADER, "2:1: there is no row after the header; add one, such as "
@@ -109,12 +111,15 @@ static void test_unknown_columns(void)
     }
     check_refused("batch;heads_q;heads_kv\n",
                   "1:1: unknown column \"batch;heads_q;heads_kv\"; separate columns by commas alone");
-    check_refused("batch\theads_q\n", "1:1: unknown column \"batch?heads_q\"; separate columns by commas alone");
+    check_refused("batch,ca\xffusal\n", "1:2: unknown column \"ca\\xffusal\", did you mean causal?");
+    check_refused("batch\theads_q\n", "1:1: unknown column \"batch\\theads_q\"; separate columns by commas alone");
     fa2i_shapes shapes = {0};
     static const char junk[] = "batch,pre\001set\n";
     CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"pre?set\"; the columns are op,batch,");
-    CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,sums,scores,pv,kv,partial,kv_scales,calls,origin");
+    CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"pre\\x01set\"; the columns are op,batch,");
+    CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,sums,scores,pv,kv,partial,kv_scales,carry,calls,origin");
+    CHECK_EQ(add_csv_bytes(&shapes, "batch,k\xc3\xa4usal\n", 15), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"k\xc3\xa4usal\"; the columns are");
     CHECK_EQ(add_csv_bytes(&shapes, "preset,batch\n", 13), FA2_E_INVALID); /* a column of presets.csv only */
     CHECK_CONTAINS(fa2_last_message(), ":1:1: unknown column \"preset\"");
     fa2i_shapes_done(&shapes);
@@ -131,7 +136,7 @@ static void test_cut_off(void)
         "1:4: unknown column \"se\"; the columns are op,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,"
         "head_dim_v,v_in_k,dtype,causal,softcap,window,window_left,window_right,deterministic,alibi,sinks,"
         "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
-        "rotary_dim,sums,scores,pv,kv,partial,kv_scales,calls,origin; line 1 has no end, so the file may be cut off "
+        "rotary_dim,sums,scores,pv,kv,partial,kv_scales,carry,calls,origin; line 1 has no end, so the file may be cut off "
         "there: take a whole "
         "copy, or remove the line");
     check_refused(HEADER "2,4,4,1,33,64,fp16,", "2:8: causal is \"\"; it must be 0 or 1; line 2 has no "
@@ -222,7 +227,7 @@ static void test_wrong_text(void)
     static const char keys[] =
         "the keys are op, B, Hq, Hkv, Sq, Sk, D, Dv, v_in_k, dtype, causal, softcap, window, Wl, "
         "Wr, deterministic, alibi, sinks, bias, dropout, seqused, varlen, Tq, Tk, paged, page, "
-        "leftpad, cache_rows, append, rotary, rotary_dim, sums, scores, pv, kv, partial, kv_scales";
+        "leftpad, cache_rows, append, rotary, rotary_dim, sums, scores, pv, kv, partial, kv_scales, carry";
     char expected[300];
     snprintf(expected, sizeof expected, "unknown key \"H\"; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);
@@ -230,8 +235,9 @@ static void test_wrong_text(void)
     check_text_refused("Hq=1,SQ=512,D=64", "unknown key \"SQ\", did you mean Sq?");
     check_text_refused("Hq=1,seq_q=512,D=64", "unknown key \"seq_q\", did you mean Sq?");
     check_text_refused("Hq=1,Sq=512,D=64,sofcap=1", "unknown key \"sofcap\", did you mean softcap?");
-    snprintf(expected, sizeof expected, "\"Hq\" is not KEY=VALUE; %s", keys);
-    check_text_refused("Hq,Sq=512,D=64", expected);
+    snprintf(expected, sizeof expected, "\"zz\" is not KEY=VALUE; %s", keys);
+    check_text_refused("zz,Sq=512,D=64", expected);
+    check_text_refused("Hq,Sq=512,D=64", "\"Hq\" is not KEY=VALUE, did you mean Hq=VALUE?");
     check_text_refused("Sq=512,D=64", "Hq is missing; Hq, Sq and D must be given");
     check_text_refused("", "Hq is missing; Hq, Sq and D must be given");
     check_text_refused("Hq=8,Hq=8,Sq=512,D=64", "Hq is given twice");
@@ -287,6 +293,49 @@ static void test_window_names(void)
                                "1,8,8,512,512,64,fp16,0,chunk,9\n";
     CHECK_EQ(add_csv_bytes(&shapes, text, sizeof text - 1), FA2_OK);
     CHECK_EQ(shapes.count, 4);
+    fa2i_shapes_done(&shapes);
+}
+
+/* A key that needs another one sets it, unless that would be a guess. With the other at 0, defaults may be written. */
+static void test_needed(void)
+{
+    static const struct {
+        const char *text, *class_end;
+    } accepted[] = {
+        {"Wl=20", " window=1 Wl=20 Wr=-1"},
+        {"Wr=0", " window=1 Wl=-1 Wr=0"},
+        {"Tk=100", " varlen=1 Tq=0 Tk=100"},
+        {"page=16", " paged=1 page=16"},
+        {"rotary=halves", " append=1 rotary=halves rotary_dim=64"},
+        {"rotary=none", ""},
+        {"kv_scales=fp32", ""},
+        {"window=none,Wl=-1,Wr=-1", ""},
+        {"varlen=0,Tq=0,Tk=0", ""},
+        {"paged=0,page=16", ""},
+        {"append=0,rotary=none,rotary_dim=64", ""},
+        {"kv=dtype,kv_scales=fp32", ""},
+    };
+    fa2i_shapes shapes = {0};
+    char text[128];
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+        snprintf(text, sizeof text, "Hq=8,Sq=512,D=64,%s", accepted[i].text);
+        CHECK_EQ(fa2i_shapes_add_text(&shapes, text), FA2_OK);
+        CHECK_EQ(shapes.count, 1);
+        snprintf(text, sizeof text, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0%s", accepted[i].class_end);
+        check_shape(&shapes, 0, text);
+        fa2i_shapes_done(&shapes);
+        shapes = (fa2i_shapes){0};
+    }
+    check_text_refused("Hq=8,Sq=512,D=64,window=none,Wl=3", "Wl is 3; it must be 0 where window is none");
+    check_text_refused("Hq=8,Sq=512,D=64,paged=0,page=32", "page is 32; it must be 0 where paged is 0");
+    check_text_refused("Hq=8,Sq=512,D=64,rotary_dim=32",
+                       "rotary_dim is 32, and rotary is not given; give rotary, too: halves or interleaved");
+    check_text_refused("Hq=8,Sq=512,D=64,kv_scales=fp16",
+                       "kv_scales is fp16, and kv is not given; give kv, too: int8 or fp8");
+    check_refused("heads_q,seq_q,head_dim,rotary_dim\n8,512,64,32\n",
+                  "2:4: rotary_dim is 32, and rotary is not given; give rotary, too: halves or interleaved");
+    CHECK_EQ(add_csv_bytes(&shapes, "heads_q,seq_q,head_dim,window,window_left\n8,512,64,0,-1\n", 56), FA2_OK);
+    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
     fa2i_shapes_done(&shapes);
 }
 
@@ -462,6 +511,7 @@ int main(void)
     test_wrong_text();
     test_words_of_keys();
     test_window_names();
+    test_needed();
     test_last_keys();
     test_too_many_rows();
     test_many_rows();

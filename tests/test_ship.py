@@ -66,6 +66,10 @@ class Ship(unittest.TestCase):
             self.assertEqual((status, said), (1, ""), words)
             self.assertIn(words, errors)
             self.assertEqual(list(self.folder.glob("*_field.jsonl")), [])
+        for report in (self.folder / "nowhere.jsonl", self.folder):
+            status, said, errors = self.ship(report)
+            self.assertEqual((status, said), (1, ""))
+            self.assertRegex(errors, rf"^ship\.py: .*{report.name}")
 
 
 if __name__ == "__main__":

@@ -114,9 +114,7 @@ static void check_refusal(fa2_context *context, const fa2_problem *problem, fa2_
 static void check_text(const fa2_problem *problem, fa2_status st)
 {
     fa2i_shapes shapes = {0};
-    char text[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, text, sizeof text);
-    CHECK_EQ(fa2i_shapes_add_text(&shapes, text), st);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, fa2i_problem_shape(problem).text), st);
     CHECK(st != FA2_OK || memcmp(&shapes.items[0], problem, sizeof *problem) == 0);
     fa2i_shapes_done(&shapes);
 }

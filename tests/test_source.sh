@@ -47,7 +47,11 @@ short=$(echo "$variant" | sed 's/ d=.*softcap=1//')
 run 0 source "$short" --shape Hq=2,Sq=64,D=64,dtype=bf16,causal=1,softcap=1
 same out whole
 run 2 source "$short"
-has err "'br=64' where 'd=' is expected; a text without the problem's fields needs a --shape that has them"
+has err "fill=whole' lacks d=, dtype=fp16|bf16, causal=0|1; a text without the problem's fields needs a --shape that has them"
+run 2 source "fwd_sm80 br=64 bc=64 layout=swizzle" --shape Hq=2,Sq=64,D=64
+has err "'fwd_sm80 d=64 dtype=fp16 causal=0 br=64 bc=64 layout=swizzle' lacks warps="
+has err "|8, kstages=1|2|3, vstages=1|2|3, q="
+lacks err "layout=swizzle|pad" # it is given
 run 2 source "$variant" --shape Hq=2,Sq=64,D=128
 has err "is for D=64 dtype=bf16 causal=1 softcap=1, and the shape is D=128 dtype=fp16 causal=0"
 run 2 source "fwd_sm85 d=64"
@@ -92,7 +96,7 @@ has err "source needs --device N or --arch sm_86 to choose a kernel for a proble
 run 2 source --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86
 has err "source takes one of --device N and --arch sm_86"
 run 3 source --shape Hq=8,Sq=512,D=64 --device 0
-has err "--arch sm_86 would need no GPU; --device 0: no CUDA driver library found"
+has err "--device 0 (--arch with the SM of your card needs no GPU): no CUDA driver library found"
 run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_86 --json
 chosen=$(sed -n 's/.*"rule":"default".*"variant":"\([^"]*\)","threads".*/\1/p' out)
 run 0 source "$chosen"

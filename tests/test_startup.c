@@ -2,12 +2,10 @@
  * The first call of a class in another process. An earlier process stored its choice beside the kernel. The choice is
  * used without Lua, until something changes on which it depends.
  */
-#include "cache/content/evidence.h"
 #include "cache/content/notes.h"
 #include "cache/content/report.h"
 #include "planner_fixture.h"
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 
 /* Reading all scripts takes many times as many allocations. */
 enum { FEW_REQUESTS = 400 };
@@ -47,7 +45,7 @@ static void test_taken_again(void)
     CHECK_EQ(tuned_number(&database, "SELECT measured FROM answer"), 0);
     log_of = (tuned_log){.count = 0};
     CHECK(prepare_anew(problem) < FEW_REQUESTS);
-    CHECK_CONTAINS(log_of.text, "nothing tuned for B=1");
+    CHECK_CONTAINS(log_of.text, "nothing is tuned for B=1");
     CHECK_CONTAINS(log_of.text, first.variant);
     CHECK_EQ(log_of.count, 1);
     const fa2_explanation again = explain_anew(problem);
@@ -169,7 +167,7 @@ static void test_outside_changes(void)
     CHECK(prepare_anew(problem) < FEW_REQUESTS);
 
     snprintf(folder, sizeof folder, "%s/share", database.folder);
-    snprintf(file, sizeof file, "%s/times.db", folder);
+    snprintf(file, sizeof file, "%s/shipped.db", folder);
     CHECK_EQ(mkdir(folder, 0700), 0);
     setenv("FA2_SHARE", folder, 1);
     CHECK(prepare_anew(problem) < FEW_REQUESTS); /* that folder is empty, and nothing was shipped before */
@@ -251,11 +249,9 @@ static fa2i_stored_answer sample_answer(int number, fa2i_cache *cache)
 {
     fa2i_stored_answer answer = {.question.bytes = {(uint8_t)number, (uint8_t)(number >> 8)},
                                  .kernel = tuned_key(1),
-                                 .rule = FA2_RULE_DEFAULT,
                                  .tried = 1,
-                                 .near = tuned_problem(1, 512)};
-    const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_problem_class(&problem, answer.class_key);
+                                 .decision = {.rule = FA2_RULE_DEFAULT, .problem = tuned_problem(1, 512)}};
+    fa2i_problem_class(&answer.decision.problem, answer.class_key);
     CHECK_EQ(fa2i_cache_data_version(cache, &answer.version), FA2_OK);
     return answer;
 }

@@ -1,7 +1,6 @@
 /*
  * Rounding of sizes: about which problem the model is asked in place of another, on cards of four SMs.
  */
-#include <math.h>
 #include <stdlib.h>
 #include "check.h"
 #include "runtime/base/problem.h"

@@ -5,7 +5,6 @@
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
-#include "tuner/commands/database.h"
 #include "tuner/report/table.h"
 
 typedef struct capture {
@@ -78,7 +77,7 @@ static void check_json(const char *text, const char *expected)
 {
     capture c;
     begin(&c);
-    fa2i_json_string(c.out, text);
+    fa2i_json_write(c.out, "%s", text);
     check_end(&c, expected);
 }
 
@@ -92,19 +91,21 @@ static void test_json(void)
     check_json("cut \xe2\x82", "\"cut \\ufffd\\ufffd\"");
     check_json("\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\"");
     check_json("\x7f\xc2\x85\u202e", "\"\\u007f\\u0085\\u202e\"");
+    capture c;
+    begin(&c);
+    fa2i_json_write(c.out, "{'n':%zu,'x':%.2f,'part':%.*s,'unknown':%.1f,'inf':%g,'is':[%i,%i],%s:%d,'null':%s}",
+                    (size_t)3, 0.5, 2, "abc", fa2i_json_known(0), (double)INFINITY, true, false, "k", -1,
+                    fa2i_json_null);
+    check_end(&c, "{\"n\":3,\"x\":0.50,\"part\":\"ab\",\"unknown\":null,\"inf\":null,\"is\":[true,false],"
+                  "\"k\":-1,\"null\":null}");
 }
 
 static void test_variant_brief(void)
 {
-    char brief[FA2I_VARIANT_CHARS], tight[12];
-    fa2i_variant_brief("fwd_sm80 d=64 dtype=fp16 causal=0 br=128 warps=4 q=reg", brief, sizeof brief);
-    CHECK_STR(brief, "fwd_sm80 br=128 warps=4 q=reg");
-    fa2i_variant_brief("fwd_sm80 d=64 dtype=bf16 causal=1 softcap=1 window=1 br=64", brief, sizeof brief);
-    CHECK_STR(brief, "fwd_sm80 br=64");
-    fa2i_variant_brief("", brief, sizeof brief);
-    CHECK_STR(brief, "");
-    fa2i_variant_brief("fwd_sm80 d=64 br=128 warps=4", tight, sizeof tight);
-    CHECK_STR(tight, "fwd_sm80 br");
+    CHECK_STR(fa2i_variant_brief("fwd_sm80 d=64 dtype=fp16 causal=0 br=128 warps=4 q=reg").text,
+              "fwd_sm80 br=128 warps=4 q=reg");
+    CHECK_STR(fa2i_variant_brief("fwd_sm80 d=64 dtype=bf16 causal=1 softcap=1 window=1 br=64").text, "fwd_sm80 br=64");
+    CHECK_STR(fa2i_variant_brief("").text, "");
 }
 
 int main(void)

@@ -2,7 +2,6 @@
  * names, and expanded as fwd_sm80's root template. */
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"
@@ -141,6 +140,11 @@ static void test_plain_values(void)
     fails("$(\"9a\")\n", "forward/fwd_sm80.cu.in:1", "'\"9a\"' is no number, word or boolean: '9a'");
     fails("$(\"\")\n", "forward/fwd_sm80.cu.in:1", "'\"\"' is no number, word or boolean: ''");
     fails("$(\"a b\")\n", "forward/fwd_sm80.cu.in:1", "'\"a b\"' is no number, word or boolean: 'a b'");
+    /* a comment also takes a line of text, which ends with the line */
+    gives("x  // $(\"a - b(c): d's.\")\n", LINE(1) "x  // a - b(c): d's.\n");
+    fails("$(\"a b\")  // x\n", "forward/fwd_sm80.cu.in:1", "'\"a b\"' is no number, word or boolean: 'a b'");
+    fails("// $(\"a\\\\\")\n", "forward/fwd_sm80.cu.in:1", "'\"a\\\\\"' is no number, word or boolean: 'a\\'");
+    fails("// $(\"a\\nb\")\n", "forward/fwd_sm80.cu.in:1", "'\"a\\nb\"' is no number, word or boolean: 'a\\nb'");
 }
 
 static void test_bad_blocks(void)

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "runtime/base/problem.h"
 #include "tuner/judge/attention.h"
+#include "tuner/judge/features.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
 
@@ -141,7 +142,7 @@ static void test_coverage(const fa2_problem *class, const fa2i_verify_case *case
         fa2i_problem_class(class, wanted);
         fa2i_problem_class(p, got);
         CHECK_STR(got, wanted);
-        CHECK_EQ(c->softcap > 0, class->softcap);
+        CHECK_EQ(c->factors.softcap > 0, class->softcap);
     }
     CHECK(longer_q && longer_k && tail && tiny && grouped && large && no_lse && many && late);
     CHECK(layouts[0] && layouts[1] && layouts[2] && layouts[3]);
@@ -199,7 +200,7 @@ static void test_late_maximum(fa2_dtype dtype, int32_t head_dim, bool softcap)
             for (int d = 0; d < head_dim; d++)
                 score += (double)data_at(c, q, OPERAND_Q, (fa2i_place){.batch = b}, d) *
                          (double)data_at(c, k, OPERAND_K, (fa2i_place){.row = j}, d);
-            score = fa2i_score_capped(score / sqrt(head_dim), (double)c->softcap) / log(2);
+            score = fa2i_score_modified(score / sqrt(head_dim), &c->factors) / log(2);
             if (j < 16)
                 largest = fmax(largest, score);
             else
@@ -295,11 +296,11 @@ static void test_hidden(fa2_op op)
     size_t hiding = 0, scaled = 0;
     for (size_t i = 0; i < count; i++) {
         hiding += count_hidden(&cases[i].c) > 0;
-        scaled += cases[i].c.softmax_scale > 0;
+        scaled += cases[i].c.factors.softmax_scale > 0;
     }
     CHECK(hiding + 3 > count && scaled == 1);
     const fa2i_case timed = fa2i_case_of(&class, 1);
-    CHECK(count_hidden(&timed) == 0 && timed.softmax_scale == 0);
+    CHECK(count_hidden(&timed) == 0 && timed.factors.softmax_scale == 0);
 }
 
 /* Places and indices are inverse to each other in every layout. */

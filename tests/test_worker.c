@@ -9,7 +9,6 @@
 #include "fake_attention.h"
 #include "recipe_fixture.h"
 #include "tuner/commands/commands.h"
-#include "tuner/report/progress.h"
 #include "tuner/worker/protocol.h"
 #include "tuner/judge/verify.h"
 #include "tuner/worker/worker_internal.h"

@@ -3,8 +3,7 @@
  * test's program replaces fa2-tune: called with `worker` it is the worker process. Called with `tune` it tunes, so that
  * a test can kill it. check.h counts failures.
  */
-#ifndef FA2_TESTS_TUNE_FIXTURE_H
-#define FA2_TESTS_TUNE_FIXTURE_H
+#pragma once
 
 #include <unistd.h>
 #include "check.h"
@@ -108,5 +107,3 @@ static inline bool tune_stands_in(int argc, char **argv, int *ret_status)
     }
     return false;
 }
-
-#endif

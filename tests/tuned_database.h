@@ -2,8 +2,7 @@
  * A tuning database in a temporary folder, filled with winners whose images the fake driver loads. Link the library of
  * fake_cuda.h. check.h counts failures.
  */
-#ifndef FA2_TESTS_TUNED_DATABASE_H
-#define FA2_TESTS_TUNED_DATABASE_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -160,5 +159,3 @@ static inline fa2_problem tuned_problem(int32_t batch, int32_t seq)
                          .head_dim = 64,
                          .causal = 1};
 }
-
-#endif

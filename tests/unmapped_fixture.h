@@ -2,8 +2,7 @@
  * Shared by tests of calls that tensor maps may not be able to express: a card whose kernels read by tensor maps, and
  * tensors with huge strides. Nothing reads them, because the fake driver only records launches.
  */
-#ifndef FA2_TESTS_UNMAPPED_FIXTURE_H
-#define FA2_TESTS_UNMAPPED_FIXTURE_H
+#pragma once
 
 #include "fa2.h"
 #include "tuned_database.h"
@@ -36,5 +35,3 @@ static inline const char *last_function(void)
 {
     return fake.launches[fake.launch_count - 1].function;
 }
-
-#endif

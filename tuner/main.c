@@ -5,13 +5,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "runtime/base/nearest.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "runtime/lua/generator.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/manual.h"
-#include "tuner/input/nearest.h"
 
 #define SHAPE_HELP                                                                                                     \
     "  --preset NAME     seeds, paper, quick, llm, vision or diffusion (fa2-tune help\n"                               \
@@ -31,7 +31,14 @@
 #define DB_HELP                                                                                                        \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"                            \
     "                    else ~/.cache/fa2/fa2.db\n"
-#define JOBS_HELP "  --jobs N          compile in N threads; default: all processors\n"
+#define WITH_SYSTEM_HELP                                                                                               \
+    DB_HELP                                                                                                            \
+    "                    As calls do, it also reads the system's databases: $FA2_SYSTEM_DB, else\n"                    \
+    "                    the files *.db beside shipped.db\n"
+#define WITHOUT_SYSTEM_HELP                                                                                            \
+    DB_HELP                                                                                                            \
+    "                    It reads none of the system's databases ($FA2_SYSTEM_DB); FILE may be one\n"
+#define JOBS_HELP "  --jobs N          compile in N threads; 0, the default: all processors\n"
 #define ARCH_HELP                                                                                                      \
     "  --arch LIST       with commas between: sm_75, sm_80, sm_86 ...; native: the devices here;\n"                    \
     "                    all: every SM that this NVRTC compiles for\n"
@@ -46,7 +53,7 @@ static int run_man(int argc, char **argv);
 
 static const fa2i_command commands[] = {
     {"tune", fa2i_cmd_tune,
-     "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
+     "--device N [--arch SM] [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
      "measure on a GPU and store the winners",
      "Generates and compiles the variants for each shape, verifies them, times them on the device\n"
      "and stores the winners with their kernels. A later run continues where this one stopped.\n"
@@ -54,8 +61,10 @@ static const fa2i_command commands[] = {
      "it called, most GPU time first. FA2_CAPTURE=FILE in the environment makes any program write\n"
      "such a shape file.\n\n"
      "  --device N        the CUDA device, 0 for the first; all: every one, equal cards together;\n"
-     "                    a program runs once then\n" SHAPE_HELP DB_HELP JOBS_HELP
-     "  --budget SECONDS  stop after this time; the best so far win, and a later run continues.\n"
+     "                    a program runs once then\n"
+     "  --arch SM         let the device play an older SM: sm_86. Its families are timed as PTX within\n"
+     "                    its limits, and stored as the device \"proxy sm_86 on ...\", which no call uses\n" SHAPE_HELP
+         DB_HELP JOBS_HELP "  --budget SECONDS  stop after this time; the best so far win, and a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n"
      "  --all             measure every candidate, also those that other measurements rule out\n"
      "  --force           measure tuned problems again. The old winners stay until there are new\n"
@@ -74,7 +83,7 @@ static const fa2i_command commands[] = {
      "cost model, compiles it if it is not stored, and stores it with the choice. With a program: runs it,\n"
      "on the same database, and prepares what it called. Later calls load what is stored.\n"
      "Without shapes: --preset seeds. Exit status 1 when a shape has no kernel, or the program failed.\n\n"
-     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP},
+     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP WITH_SYSTEM_HELP JOBS_HELP},
     {"bench", fa2i_cmd_bench,
      "--device N [SHAPES] [--scale S|B|D] [--precisions] [--runs N] [--rest MS] [--cold] [--against FILE [--fail-above "
      "P%]] "
@@ -90,8 +99,8 @@ static const fa2i_command commands[] = {
      "  --precisions      also time each forward shape with fp16 sums, 8-bit scores and 8-bit caches, and print a\n"
      "                    table of times and errors, for numbers that are easy and hard to round\n"
      "  --cold            one launch per run, after a flush of the L2 cache\n"
-     "  --against FILE    compare with the times in FILE, which bench --format json wrote on such a card\n"
-     "  --fail-above P%   exit status 1 when a shape takes P per cent longer than in FILE, as 5%\n" DB_HELP
+     "  --against FILE    compare with the times in FILE, which bench --json wrote on such a card\n"
+     "  --fail-above P    exit status 1 when a shape takes P per cent longer than in FILE: 5 or 5%\n" WITH_SYSTEM_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
@@ -99,27 +108,32 @@ static const fa2i_command commands[] = {
     {"doctor", fa2i_cmd_doctor, "[--device N] [--db FILE]", "what is wrong here? A page for a bug report",
      "Looks at the driver, NVRTC, the devices, the environment, the times that come with fa2 and the\n"
      "database, and makes one call of attention, whose result it checks. Then it lists what it found wrong,\n"
-     "and what helps. It writes nothing. Exit status 1 when something is wrong.\n\n"
+     "and what helps. It writes nothing. Exit status 1 when something is wrong, 3 when\n"
+     "there is no usable device.\n\n"
      "  --device N        the device of the call; default 0\n" DB_HELP},
     {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OPS] [--device D] [--db FILE] [--json]", "the winners",
-     "Shows the winners in the database, by device: all, or those that pass the options.\n\n" FILTER_HELP DB_HELP
-         JSON_HELP},
+     "Shows the winners in the database, by device: all, or those that pass the options.\n"
+     "Without --db, the winners in the system's databases, too: $FA2_SYSTEM_DB, else the files *.db\n"
+     "beside shipped.db, which calls read below yours.\n\n" FILTER_HELP DB_HELP JSON_HELP},
     {"show", fa2i_cmd_show, "[SHAPES] [--device D] [--db FILE] [--json]",
      "every variant tried for a problem, also losers and failures",
      "Shows the results of each variant, fastest first, then variants that were left out, then\n"
-     "failures. Exit status 1 when nothing was measured for a problem. A --shape that lacks Hq, Sq or D\n"
-     "is a filter: it shows all measured problems that have these fields. So do --op and --device\n"
-     "without a shape.\n\n" SHAPE_HELP DEVICE_HELP DB_HELP JSON_HELP},
+     "failures. Where nothing was measured, shows the winner that build chose by the cost model. Exit\n"
+     "status 1 when a problem has neither. A --shape that lacks Hq, Sq or D is a filter: it shows all\n"
+     "problems in the database that have these fields. So do --op and --device without a shape.\n\n" SHAPE_HELP
+         DEVICE_HELP DB_HELP JSON_HELP},
     {"explain", fa2i_cmd_explain,
      "SHAPES (--device N | --arch sm_86[,sm_89...]) [--never-compile] [--db FILE] [--json]",
      "which kernel the runtime would use, and why",
      "Shows the kernel, the rule that chose it, the cost model's estimates of the candidates, and the\n"
      "rejected ones. Compiles nothing; --arch needs no GPU. If the call would fail, says so, with exit\n"
-     "status 1. With several SMs, the status is 1 if the call fails on all.\n\n"
+     "status 1. With several SMs, the status is 1 if the call fails on all. An estimate rests on times of\n"
+     "this very problem (measured), of near ones on this card (nearby), of other cards (elsewhere), or on\n"
+     "the cost model, perhaps corrected by times of other kinds of problems.\n\n"
      "  --device N        decide for this device\n"
      "  --arch LIST       decide for the cards that stand for these SMs: sm_86; sm_80,sm_90; native: the\n"
      "                    SMs of the devices here; all: every SM that this NVRTC compiles for\n"
-     "  --never-compile   decide for a context whose config forbids compiling\n" SHAPE_HELP DB_HELP JSON_HELP},
+     "  --never-compile   decide for a context whose config forbids compiling\n" SHAPE_HELP WITH_SYSTEM_HELP JSON_HELP},
     {"source", fa2i_cmd_source,
      "[VARIANT] [SHAPES] [--device N | --arch sm_86[,sm_89...]] [--ptx | --sass | --lines] [--db FILE]",
      "the whole text of a kernel, its PTX or its machine code",
@@ -133,7 +147,8 @@ static const fa2i_command commands[] = {
      "  --ptx             compile it, and print the PTX; needs NVRTC\n"
      "  --sass            compile it, and print the machine code; needs NVRTC, and nvdisasm or cuobjdump in\n"
      "                    PATH or in the CUDA toolkit\n"
-     "  --lines           keep the #line directives, which name the places in templates/\n" SHAPE_HELP DB_HELP},
+     "  --lines           keep the #line directives, which name the places in templates/\n" SHAPE_HELP
+         WITH_SYSTEM_HELP},
     {"report", fa2i_cmd_report,
      "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OPS] "
      "[--device D] [--db FILE]",
@@ -141,12 +156,13 @@ static const fa2i_command commands[] = {
      "Writes the results of tuning as one self-contained page: cards, winners, every variant, the\n"
      "model against the measurements, failures, and how to repeat it. \"-\" is standard output;\n"
      "without a file the markdown goes there. It replaces a report of that name when the new one is\n"
-     "complete, but no other file.\n\n"
+     "complete, but no other file. Results are those of one database, and none of the system's\n"
+     "($FA2_SYSTEM_DB); --db may name one of these.\n\n"
      "  --html FILE       write the page\n"
      "  --markdown FILE   write a shorter text\n"
      "  --against OTHER   compare with another database: another card, another "
      "version\n"
-     "  --bench FILE      a file of bench --format json or field-report about the card: adds its\n"
+     "  --bench FILE      a file of bench --json or field-report about the card: adds its\n"
      "                    measured ceilings, and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--with-code] [--db FILE]", "write measurements and winners, without code",
      "Writes the database as JSON lines; \"-\" is standard output. Without --with-code there is\n"
@@ -154,7 +170,7 @@ static const fa2i_command commands[] = {
      "one\n"
      "is complete, but no other file.\n\n"
      "  --with-code       also the code of the kernels that calls take, for your other machines; a new file\n"
-     "                    is readable by you alone\n" DB_HELP},
+     "                    is readable by you alone\n" WITHOUT_SYSTEM_HELP},
     {"import", fa2i_cmd_import, "FILE [--trust] [--db FILE] [--jobs N]", "read what export wrote",
      "Reads an export (\"-\" is standard input), all of it or nothing, and compiles the winners' "
      "kernels\n"
@@ -164,14 +180,16 @@ static const fa2i_command commands[] = {
      "                    user may be able to write it; code that does not match its seal is refused\n" DB_HELP
          JOBS_HELP},
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
-     "Checks the database and every kernel image in it. Exit status 1 when something is damaged,\n"
+     "Checks the database and all kernels' code in it. Exit status 1 when something is damaged,\n"
      "or a winner cannot be used: it has no code, was refuted, failed while it was measured,\n"
-     "or is of another version of fa2. The output says how to mend that.\n\n" DB_HELP JSON_HELP},
+     "or is of another version of fa2. The output says how to mend that.\n\n" WITHOUT_SYSTEM_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",
      "Mends values that check finds damaged where the rest of the file tells what they were, and drops rows\n"
-     "that cannot be mended. If SQLite cannot read the file, gc makes it anew from what can be read. It says\n"
-     "what it did. Makes tables, views and indexes anew that are not there; drops code beyond the size limit;\n"
+     "that cannot be mended. If SQLite cannot read the file, gc makes it anew from what can be read, and looks\n"
+     "for single wrong bits for up to 20 seconds. It says what it does. Ctrl-C leaves such a file as it was.\n"
+     "If too little can be read: move the file away, and tune again or import an export. Makes tables, views and "
+     "indexes anew that are not there; drops code beyond the size limit;\n"
      "compacts the file. Code that was used longest ago goes first, winners' code never. What was measured\n"
      "stays. Every process that stores code keeps the same limit.\n"
      "Winners whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC is\n"
@@ -219,7 +237,7 @@ static void print_usage(FILE *out)
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version.\n"
+    fputs("\nfa2-tune COMMAND --help tells more; --version or -V prints the version.\n"
           "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device;\n"
           "130 interrupted, what was found out is kept.\n",
           out);
@@ -227,10 +245,9 @@ static void print_usage(FILE *out)
 
 static const fa2i_command *find_command(const char *name)
 {
-    for (int i = 0; i < COMMAND_COUNT; i++) {
+    for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
-    }
     return NULL;
 }
 
@@ -239,7 +256,7 @@ static bool is_help(const char *arg)
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
-/* "Hkv (heads_kv) [as Hq]", "rotary_dim [as D, in steps of 16, up to 256]" */
+/* "Hkv (heads_kv) [as Hq]", "page [16 with paged]", "rotary_dim [as D, in steps of 16, up to 256, with rotary]" */
 static int describe_field(int field, char *out, size_t bytes)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -252,24 +269,28 @@ static int describe_field(int field, char *out, size_t bytes)
         snprintf(step, sizeof step, ", in steps of %d", (int)f->step);
     if (same && f->most < fa2i_fields[f->missing_value].most)
         snprintf(limit, sizeof limit, ", up to %d", (int)f->most);
-    const bool given = f->missing == FA2I_MISSING_REQUIRED;
-    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
+    const bool given = f->missing == FA2I_MISSING_REQUIRED, needs = f->needs >= 0;
+    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
                     named ? ")" : "", given ? "" : " [", same ? "as " : "",
                     given          ? ""
                     : word != NULL ? word
                                    : number,
-                    step, limit, given ? "" : "]");
+                    step, limit,
+                    !needs ? ""
+                    : same ? ", with "
+                           : " with ",
+                    needs ? fa2i_fields[f->needs].key : "", given ? "" : "]");
 }
 
-/* always: the fields that problem texts always show. */
-static void print_fields(bool always)
+/* required: the fields that must be given. */
+static void print_fields(bool required)
 {
     enum { WIDTH = 100 };
     int column = 0; /* nothing printed yet */
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const fa2i_field *f = &fa2i_fields[field];
         char text[80];
-        if ((f->shown_always && f->needs < 0) != always)
+        if ((f->missing == FA2I_MISSING_REQUIRED && f->needs < 0) != required)
             continue;
         const int length = describe_field(field, text, sizeof text);
         const bool breaks = column == 0 || column + length + 3 > WIDTH;
@@ -295,12 +316,45 @@ static void print_words(void)
     }
 }
 
+/* Says whether texts must name this field, because what depends on it would not say which of its values is meant. */
+static bool is_chosen(int field)
+{
+    return fa2i_fields[field].type != FA2I_TYPE_INT;
+}
+
+/* Prints what keys that need another one mean without it. */
+static void print_needs(void)
+{
+    const char *separator = "Given without the key after \"with\", a key sets it:\n  ";
+    for (int needed = 0; needed < FA2I_FIELD_COUNT; needed++) {
+        int keys = 0;
+        for (int field = 0; field < FA2I_FIELD_COUNT && !is_chosen(needed); field++)
+            if (fa2i_fields[field].needs == needed)
+                printf("%s%s", keys++ == 0 ? separator : " or ", fa2i_fields[field].key);
+        if (keys == 0)
+            continue;
+        const char *name = fa2i_field_name(needed, 1);
+        printf(": %s=%s", fa2i_fields[needed].key, name == NULL ? "1" : name);
+        separator = ", ";
+    }
+    separator = ".\nBut ";
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int needed = fa2i_fields[field].needs;
+        if (needed < 0 || !is_chosen(needed))
+            continue;
+        printf("%s%s needs %s", separator, fa2i_fields[field].key, fa2i_fields[needed].key);
+        separator = ", and ";
+    }
+    printf(" beside it.\n");
+}
+
 static void print_shape_keys(void)
 {
-    printf("Keys of --shape (columns of a CSV) [what is meant where a text does not give them]:");
+    printf("Keys of --shape (columns of a CSV) that must be given:");
     print_fields(true);
-    printf("Further keys, whose columns a header may leave out:");
+    printf("Others [what is meant where they are not given]:");
     print_fields(false);
+    print_needs();
     print_words();
     printf("window: 0 (none), 1 (sliding): from Wl keys before to Wr after (-1: all), 2 (prefix): also the first Wl\n"
            "keys, or 3 (chunk): chunks of Wl; by number or name.\n");
@@ -321,7 +375,7 @@ static int unknown_command(const char *name)
 {
     fa2i_nearest meant = {0};
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fa2i_nearest_try(&meant, (fa2i_span){name, strlen(name)}, commands[i].name, commands[i].name);
+        fa2i_nearest_try(&meant, name, strlen(name), commands[i].name, commands[i].name);
     fa2i_shown_print(stderr, "fa2-tune: there is no command \"%s\"", name);
     if (meant.name != NULL) {
         fprintf(stderr, ", did you mean %s?\n", meant.name);
@@ -457,13 +511,36 @@ static int run_man(int argc, char **argv)
     return FA2I_EXIT_OK;
 }
 
+/* Finds a command's name among the arguments of a call that begins with an option. Returns 0 if there is none, or if
+ * it is the value of an option. */
+static int late_command(int argc, char **argv)
+{
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (find_command(argv[i]) != NULL && !fa2i_options_takes_next(argv[i - 1]))
+            return i;
+    return 0;
+}
+
+/* Prints the call with the command at its beginning. */
+static int say_command_first(int argc, char **argv, int late)
+{
+    fprintf(stderr, "fa2-tune: the command comes first: fa2-tune %s", argv[late]);
+    for (int i = 1; i < argc; i++) {
+        const char *quote = strcspn(argv[i], " ()*?[]$&;|<>\"\\") == strlen(argv[i]) ? "" : "'";
+        if (i != late)
+            fa2i_shown_print(stderr, " %s%s%s", quote, argv[i], quote);
+    }
+    fputc('\n', stderr);
+    return FA2I_EXIT_USAGE;
+}
+
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
         print_usage(stderr);
         return FA2I_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         if (!takes_words(argc - 1, argv + 1, 0))
             return FA2I_EXIT_USAGE;
         printf("fa2-tune %d.%d.%d\n", FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);
@@ -475,6 +552,9 @@ static int dispatch(int argc, char **argv)
         return fa2i_cmd_worker(argc - 1, argv + 1);
     if (argv[1][0] == '-') {
         static char tune[] = "tune";
+        const int late = late_command(argc, argv);
+        if (late > 0)
+            return say_command_first(argc, argv, late);
         argv[0] = tune;
         return run_command(&commands[0], argc, argv);
     }

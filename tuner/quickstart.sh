@@ -17,6 +17,10 @@ FA2_CUDA_FROM_PYTHON=1    NVRTC from NVIDIA's Python packages, whatever toolkit 
 TEXT
 }
 
+if [ $# -gt 1 ]; then
+    echo "quickstart.sh: one preset, not $# arguments; try --help" >&2
+    exit 2
+fi
 case ${1:-seeds} in
 -h | --help)
     usage
@@ -38,6 +42,31 @@ mapfile -t presets < <(sed '/^#/d; /^$/d; /^preset,/d; s/,.*//' tuner/input/pres
 # shellcheck source=tuner/setup.sh
 . tuner/setup.sh
 
+# is_below FOLDER HOME...: strictly below one of them.
+is_below() {
+    local home
+    for home in "${@:2}"; do
+        [[ -z $home || $1 != "${home%/}"/?* ]] || return 0
+    done
+    return 1
+}
+
+# check_database: fails if the database could not be written. The build takes minutes, so it must not be the tuner that
+# finds out.
+check_database() {
+    local file=${FA2_DB:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/fa2/fa2.db} folder
+    folder=$(dirname -- "$file")
+    [ ! -d "$file" ] || die "the database $file is a folder; name a file with FA2_DB"
+    [ ! -e "$file" ] || [ -w "$file" ] || die "the database $file cannot be written; name another one with FA2_DB"
+    while [ ! -e "$folder" ] && is_below "$folder" "${HOME:-}" "${XDG_CACHE_HOME:-}"; do # fa2 makes folders there
+        folder=$(dirname -- "$folder")
+    done
+    [ -d "$folder" ] || die "there is no folder $folder for the database $file; make it, or set FA2_DB"
+    [ -w "$folder" ] || die "the folder $folder cannot be written, so there is no place for the database $file;" \
+        "name another one with FA2_DB"
+}
+
+check_database
 fa2_tune=build-release/tuner/fa2-tune
 setup_packages
 setup_cuda
@@ -68,3 +97,5 @@ esac
 
 say "winners ($fa2_tune list)"
 "$fa2_tune" list
+say "done. README.md goes on with \"Use it from Python\", \"Use it from C\" and \"Tune your shapes\";" \
+    "fa2-tune there is $PWD/$fa2_tune"

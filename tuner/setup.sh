@@ -62,10 +62,8 @@ has_library() {
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
-    elif have sudo; then
-        sudo "$@"
     else
-        die "not root, and there is no sudo; as root, run: $*"
+        sudo "$@"
     fi
 }
 
@@ -79,6 +77,9 @@ install_packages() {
     [ $# -gt 0 ] || return 0
     have apt-get || die "missing: $*. These are the names of Debian 12 and Ubuntu 22.04;" \
         "there is no apt-get here, so install their equivalents and run this again"
+    if [ "$(id -u)" -ne 0 ] && ! have sudo; then
+        die "missing: $*. Not root, and there is no sudo; as root, run: apt-get install --no-install-recommends $*"
+    fi
     say "installing $*"
     # The package lists may be missing (a fresh container) or old: fetch them only if need be.
     if ! apt_install "$@" >/dev/null 2>&1; then
@@ -149,16 +150,11 @@ setup_cuda() {
         return
     fi
     setup_cuda_python "${driver:-13}"
-    if [ -n "$nvrtc" ]; then
-        # The library would find the toolkit first.
-        export FA2_NVRTC_LIBRARY="$python_nvrtc"
-        say "where fa2 has to compile, set FA2_NVRTC_LIBRARY=$python_nvrtc"
-    fi
 }
 
-# setup_cuda_python MAJOR: NVRTC and headers from NVIDIA's Python packages, in .venv. Sets python_nvrtc.
+# setup_cuda_python MAJOR: NVRTC and headers from NVIDIA's Python packages, in .venv.
 setup_cuda_python() {
-    local site include
+    local site include python_nvrtc
     local -a packages=("${cuda13_packages[@]}")
     local nvrtc_folder=nvidia/cu13 runtime_folder=nvidia/cu13 name=libnvrtc.so.13
     if [ "$1" -eq 12 ]; then
@@ -175,7 +171,7 @@ setup_cuda_python() {
     include="$site/$runtime_folder/include"
     [ "$nvrtc_folder" = "$runtime_folder" ] || include="$include;$site/$nvrtc_folder/include"
     cuda_options=("-DFA2_CUDA_INCLUDE_DIR=$include" "-DFA2_NVRTC_DIR=$site/$nvrtc_folder/lib")
-    say "CUDA from Python packages: $python_nvrtc"
+    say "CUDA from Python packages: $python_nvrtc; what is built here goes on using it, so keep it"
 }
 
 find_in_venv() {

@@ -56,19 +56,17 @@ fa2_status fa2i_row_device(fa2i_cache *cache, const fa2i_card *card, bool real, 
 static const char find_misfiled[] = "SELECT id FROM problem WHERE true"
 #include "runtime/base/problem.def"
                                     " AND class <> ?";
+#define FA2I_FIELD(name, ...) " AND " #name " = ?"
 static const char find_problem[] = "SELECT id FROM problem WHERE true"
 #include "runtime/base/problem.def"
                                    " AND class = ?";
-#undef FA2I_FIELD
 
 static const char insert_problem[] = "INSERT INTO problem (id"
 #define FA2I_FIELD(name, ...) ", " #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                      ", class, gflop) VALUES (NULL"
 #define FA2I_FIELD(name, ...) ", ?"
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                      ", ?, ?)";
 
 /* Drops a row whose class does not match its fields, and the rows that refer to it. Such a row is not valid
@@ -329,7 +327,6 @@ void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *
     char hex[2 * FA2I_KEY_BYTES + 1];
     char message[512];
     bool known = false;
-
     pthread_mutex_lock(&cache->mutex);
     for (size_t i = 0; i < cache->reported_count; i++)
         known = known || memcmp(&cache->reported[i], key, sizeof *key) == 0;
@@ -370,8 +367,7 @@ static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, bool wit
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
     const char *sql = with_image ? "SELECT " FA2I_KERNEL_COLUMNS ", i.seal, c.data, i.used FROM kernel k "
-                                   "JOIN image i ON i.kernel = k.id "
-                                   "LEFT JOIN code c ON c.id = i.code WHERE k.key = ?"
+                                   "JOIN image i ON i.kernel = k.id LEFT JOIN code c ON c.id = i.code WHERE k.key = ?"
                                  : "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k WHERE k.key = ?";
     fa2_status st = fa2i_sql_row(cache, sql, FA2I_SQL_VALUES(values), ret_stmt);
     return st == FA2_E_NOT_FOUND ? no_kernel(cache, key, with_image ? " with code" : "") : st;
@@ -405,7 +401,6 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
     sqlite3_stmt *stmt = NULL;
     fa2i_kernel kernel = {0};
     bool damaged = false;
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(select_kernel(cache, key, with_image, &stmt));
     st = fa2i_row_read_kernel(cache, stmt, &kernel);
@@ -418,8 +413,7 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
     if (!damaged && kernel.variant.recipe.abi != abi)
         st = no_kernel(cache, key, " that this fa2 knows how to launch");
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK && damaged) {
         fa2i_row_report_unused(cache, key, "is damaged and is not used", "see fa2-tune check");
         drop_damaged_image(cache, key);

@@ -8,8 +8,7 @@
  * That is so if the file system has no locks, the folder cannot be written, or another user may lock the file.
  * Claims reach as far as the file system's locks do. Threads: any; the threads of one cache are one owner.
  */
-#ifndef FA2I_CACHE_CLAIMS_H
-#define FA2I_CACHE_CLAIMS_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -25,5 +24,3 @@ void fa2i_cache_unclaim(fa2i_cache *cache, const fa2i_key *work);
  * FA2I_CLAIMS_QUIET_S. what: the other process is "compiling", "measuring", ... */
 #define FA2I_CLAIMS_QUIET_S 3.0
 void fa2i_cache_say_waiting(fa2i_cache *cache, const char *what);
-
-#endif

@@ -54,15 +54,13 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cl
         {UNSOUND("session", "id"), rows},
         {UNSOUND("problem", "id"), rows},
         {UNSOUND("device", "id"), rows},
-        {"DELETE FROM image WHERE kernel NOT IN (SELECT id FROM kernel) "
-         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
+        {"DELETE FROM image WHERE kernel NOT IN (SELECT id FROM kernel) OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
          &cleanup->images},
         {"DELETE FROM code WHERE id NOT IN (SELECT code FROM image)", NULL},
         {"DELETE FROM answer", NULL}, /* contexts find answers again */
         {"DELETE FROM setting WHERE name <> 'max_bytes' OR value NOT BETWEEN 0 AND 1 << 50", rows},
         /* A winner that lacks only its code stays: the code is compiled again, and the measurements remain. */
-        {"DELETE FROM winner WHERE kernel IN (SELECT id FROM kernel WHERE outcome = "
-         "'compile_error')",
+        {"DELETE FROM winner WHERE kernel IN (SELECT id FROM kernel WHERE outcome = 'compile_error')",
          &cleanup->winners},
     };
     fa2_status st;
@@ -122,11 +120,10 @@ static fa2_status read_kernels(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kerne
     size_t capacity = 0;
     fa2_status st;
     while (fa2i_sql_next(cache, stmt, &st)) {
-        fa2i_kernel *grown = fa2i_room_for(*kernels, *count + 1, &capacity, sizeof *grown);
-        if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "out of memory");
-        *kernels = grown;
-        st = fa2i_row_read_kernel(cache, stmt, &grown[*count]);
+        st = FA2I_GROW(*kernels, *count + 1, capacity);
+        if (st != FA2_OK)
+            return st;
+        st = fa2i_row_read_kernel(cache, stmt, &(*kernels)[*count]);
         if (st != FA2_OK && st != FA2_E_NOT_FOUND) /* a damaged one is passed over */
             return st;
         *count += st == FA2_OK;
@@ -140,7 +137,6 @@ fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret
     sqlite3_stmt *stmt = NULL;
     fa2i_kernel *kernels = NULL;
     size_t count = 0;
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_prepare(cache,
                              "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k "
@@ -151,8 +147,7 @@ fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret
                              NULL, 0, &stmt));
     FA2_TRY(read_kernels(cache, stmt, &kernels, &count));
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK) {
         *ret_kernels = kernels;
         *ret_count = count;
@@ -183,7 +178,6 @@ fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key, 
     fa2_status st;
     int64_t from = 0;
     int64_t to = 0;
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(fa2i_row_kernel_id(cache, old_key, &from));
     FA2_TRY(fa2i_size_limit_make_room(cache, kernel->image.bytes));

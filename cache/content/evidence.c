@@ -26,16 +26,6 @@ typedef struct reading {
     fa2i_key passed_with; /* the first kernel that was timed on that problem */
 } reading;
 
-/* Returns the array, grown if it was full. On failure *st is set and the array is unchanged. */
-static void *make_room(void *array, size_t count, size_t *room, size_t item_bytes, fa2_status *st)
-{
-    void *grown = fa2i_room_for(array, count + 1, room, item_bytes);
-    *st = grown == NULL ? fa2i_fail(FA2_E_MEMORY, "out of memory") : FA2_OK;
-    return grown == NULL ? array : grown;
-}
-
-#define MAKE_ROOM(array, count, room, st) ((array) = make_room(array, count, room, sizeof *(array), st))
-
 void fa2i_evidence_done(fa2i_evidence *evidence)
 {
     fa2i_free(evidence->kernels);
@@ -46,34 +36,36 @@ void fa2i_evidence_done(fa2i_evidence *evidence)
 
 fa2_status fa2i_evidence_reserve(fa2i_evidence *e, size_t kernels, size_t sets, size_t times)
 {
-    void *grown = fa2i_realloc(e->kernels, (e->kernel_count + kernels + 1) * sizeof *e->kernels);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    e->kernels = grown;
-    grown = fa2i_realloc(e->sets, (e->set_count + sets + 1) * sizeof *e->sets);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    e->sets = grown;
-    grown = fa2i_realloc(e->times, (e->time_count + times + 1) * sizeof *e->times);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    e->times = grown;
-    return FA2_OK;
+    size_t full[3] = {0}; /* no array is known to have room */
+    fa2_status st = FA2_OK;
+    FA2_TRY(FA2I_GROW(e->kernels, e->kernel_count + kernels + 1, full[0]));
+    FA2_TRY(FA2I_GROW(e->sets, e->set_count + sets + 1, full[1]));
+    FA2_TRY(FA2I_GROW(e->times, e->time_count + times + 1, full[2]));
+done:
+    return st;
 }
 
 /* ---- kernels ---- */
 
-/* Kernels that were made for the SM, or measured on it. */
+/* A proxy's results are evidence for proxies of the SM alone. */
+#define IS_PROXY "(d.name GLOB '" FA2I_PROXY_NAME "*') "
+
+/* Kernels that were verified, timed, or won. */
+#define TRIED_BY                                                                                                       \
+    "(SELECT t.kernel FROM device d JOIN (SELECT device, kernel FROM verification UNION ALL "                          \
+    "SELECT device, kernel FROM measurement UNION ALL SELECT device, kernel FROM winner) t ON t.device = d.id WHERE "
+#define TRIED_BY_PROXIES TRIED_BY IS_PROXY ")"
+#define TRIED_BY_DEVICES TRIED_BY "NOT " IS_PROXY ")"
+
+/* Kernels that were made for the SM, or measured on it. For a device, those that only proxies tried are left out. */
 static const char kernels_sql[] =
     "SELECT k.id, k.key, k.variant, k.class, k.recipe, k.registers, k.outcome, "
-    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator, k.spill_bytes > 0 "
-    "FROM kernel k "
+    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator, k.spill_bytes > 0 FROM kernel k "
     "WHERE k.outcome IN ('ok', 'spilled') "
     "AND (rtrim(k.target, 'abcdefghijklmnopqrstuvwxyz') IN ('sm_' || ?1, 'compute_' || ?1) "
-    "OR k.id IN (SELECT m.kernel FROM measurement m WHERE m.device IN "
-    "(SELECT id FROM device WHERE arch = ?1)) "
-    "OR k.id IN (SELECT w.kernel FROM winner w WHERE w.device IN "
-    "(SELECT id FROM device WHERE arch = ?1))) "
+    "OR k.id IN (SELECT m.kernel FROM measurement m WHERE m.device IN (SELECT id FROM device WHERE arch = ?1)) "
+    "OR k.id IN (SELECT w.kernel FROM winner w WHERE w.device IN (SELECT id FROM device WHERE arch = ?1))) "
+    "AND (?2 OR k.id NOT IN " TRIED_BY_PROXIES " OR k.id IN " TRIED_BY_DEVICES ") "
     "AND k.id NOT IN (SELECT kernel FROM verification WHERE outcome <> 'ok') "
     "AND k.id NOT IN (SELECT kernel FROM measurement "
     "WHERE outcome IN ('wrong', 'fault', 'hang', 'launch_error')) ORDER BY k.id";
@@ -106,10 +98,9 @@ static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel 
 static fa2_status add_kernel(reading *r, sqlite3_stmt *stmt)
 {
     fa2i_evidence *found = &r->found;
-    fa2_status st = FA2_OK;
-    MAKE_ROOM(found->kernels, found->kernel_count, &r->kernel_room, &st);
+    fa2_status st = FA2I_GROW(found->kernels, found->kernel_count + 1, r->kernel_room);
     if (st == FA2_OK)
-        MAKE_ROOM(r->ids, found->kernel_count, &r->id_room, &st);
+        st = FA2I_GROW(r->ids, found->kernel_count + 1, r->id_room);
     if (st == FA2_OK && read_kernel(r, stmt, &found->kernels[found->kernel_count]))
         r->ids[found->kernel_count++] = sqlite3_column_int64(stmt, 0);
     return st;
@@ -132,12 +123,13 @@ static bool find_kernel(const reading *r, int64_t id, size_t *ret_index)
 
 /* ---- times ---- */
 
-/* A measurement of one launch also counts: it is a probe that was not worth more. */
+/* A measurement of one launch also counts: it is a probe that was not worth more. The winner was timed most often, and
+ * beside the others. So no other kernel's time is below it: a median of few launches can be lower by chance. */
 static const char times_sql[] =
-    "WITH timed AS (SELECT m.device, m.problem, m.kernel, m.median_us AS us, "
-    "NOT s.modelled AS measured FROM measurement m "
-    "JOIN session s ON s.id = m.session AND s.device = m.device "
-    "WHERE m.outcome = 'ok' AND m.n > 0 UNION ALL "
+    "WITH timed AS (SELECT m.device, m.problem, m.kernel, max(m.median_us, ifnull(1.001 * w.median_us, 0)) AS us, "
+    "NOT s.modelled AS measured FROM measurement m JOIN session s ON s.id = m.session AND s.device = m.device "
+    "LEFT JOIN winner w ON w.device = m.device AND w.problem = m.problem AND w.kernel <> m.kernel "
+    "AND w.session >= m.session AND w.measured AND NOT s.modelled WHERE m.outcome = 'ok' AND m.n > 0 UNION ALL "
     "SELECT w.device, w.problem, w.kernel, iif(w.measured, w.median_us, w.model_us), w.measured "
     "FROM winner w JOIN session s ON s.id = w.session AND s.device = w.device "
     "WHERE NOT EXISTS (SELECT 1 FROM measurement m WHERE m.device = w.device "
@@ -146,9 +138,8 @@ static const char times_sql[] =
     "d.smem_block_bytes, d.smem_sm_bytes, d.l2_bytes, d.clock_khz, d.bandwidth_bytes, d.real, p.class"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     " FROM timed t JOIN device d ON d.id = t.device JOIN problem p ON p.id = t.problem "
-    "WHERE d.arch = ?1 AND p.op = ?2 AND t.us > 0 AND t.us <= ?3 ORDER BY t.device, t.problem, "
+    "WHERE d.arch = ?1 AND " IS_PROXY "= ?4 AND p.op = ?2 AND t.us > 0 AND t.us <= ?3 ORDER BY t.device, t.problem, "
     "t.measured DESC, t.kernel";
 
 static fa2i_known_set read_set(sqlite3_stmt *stmt)
@@ -195,8 +186,7 @@ static fa2_status find_set(reading *r, sqlite3_stmt *stmt, size_t kernel, int64_
         fa2i_known_set set = read_set(stmt);
         if (!fa2i_card_is_sound(&set.card) || !read_problem(r, stmt, kernel, &set.problem))
             return FA2_OK;
-        fa2_status st = FA2_OK;
-        MAKE_ROOM(found->sets, found->set_count, &r->set_room, &st);
+        const fa2_status st = FA2I_GROW(found->sets, found->set_count + 1, r->set_room);
         if (st != FA2_OK)
             return st;
         found->sets[found->set_count] = set;
@@ -215,7 +205,6 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
     fa2i_known_set *set = NULL;
     char class_key[FA2I_CLASS_CHARS];
     size_t kernel = 0;
-
     if (!find_kernel(r, sqlite3_column_int64(stmt, 2), &kernel))
         return FA2_OK;
     fa2_status st = find_set(r, stmt, kernel, last, &set);
@@ -224,7 +213,7 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
     fa2i_problem_class(&set->problem, class_key);
     if (strcmp(class_key, found->kernels[kernel].class_key) != 0)
         return FA2_OK;
-    MAKE_ROOM(found->times, found->time_count, &r->time_room, &st);
+    st = FA2I_GROW(found->times, found->time_count + 1, r->time_room);
     if (st != FA2_OK)
         return st;
     found->times[found->time_count++] = (fa2i_known_time){.kernel = kernel, .us = sqlite3_column_double(stmt, 3)};
@@ -238,7 +227,7 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
 static fa2_status read_kernels(reading *r)
 {
     sqlite3_stmt *stmt = NULL;
-    const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch)};
+    const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch), fa2i_sql_int(fa2i_card_is_proxy(r->card))};
     fa2_status st = fa2i_sql_prepare(r->cache, kernels_sql, FA2I_SQL_VALUES(values), &stmt);
     while (st == FA2_OK && fa2i_sql_next(r->cache, stmt, &st))
         st = add_kernel(r, stmt);
@@ -252,7 +241,7 @@ static fa2_status read_times(reading *r)
     int64_t last[3] = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch),
                                      fa2i_sql_text(fa2i_field_word(FA2I_FIELD_op, (int32_t)r->op)),
-                                     fa2i_sql_real(FA2I_US_MAX)};
+                                     fa2i_sql_real(FA2I_US_MAX), fa2i_sql_int(fa2i_card_is_proxy(r->card))};
     fa2_status st = fa2i_sql_prepare(r->cache, times_sql, FA2I_SQL_VALUES(values), &stmt);
     while (st == FA2_OK && fa2i_sql_next(r->cache, stmt, &st))
         st = add_time(r, stmt, last);

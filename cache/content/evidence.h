@@ -5,8 +5,7 @@
  * Times in us, sizes in bytes. Errors as in cache.h; damaged rows are left out. Pure data otherwise; thread-safe as
  * cache.h.
  */
-#ifndef FA2I_CACHE_EVIDENCE_H
-#define FA2I_CACHE_EVIDENCE_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -48,7 +47,8 @@ typedef struct fa2i_evidence {
 } fa2i_evidence;
 
 /* Get the evidence for an operation on a card's SM. abi: the operation's; a class's revision is added to it. Kernels
- * that need more shared memory than the card has are left out. On FA2_OK *ret_evidence belongs to the caller
+ * that need more shared memory than the card has are left out. What proxies found (fa2i_card_is_proxy) is evidence for
+ * proxies alone. On FA2_OK *ret_evidence belongs to the caller
  * (fa2i_evidence_done). */
 fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op op, int abi,
                                fa2i_evidence *ret_evidence);
@@ -57,5 +57,3 @@ fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op 
 fa2_status fa2i_evidence_reserve(fa2i_evidence *evidence, size_t kernels, size_t sets, size_t times);
 
 void fa2i_evidence_done(fa2i_evidence *evidence); /* zeroed objects are fine */
-
-#endif

@@ -44,43 +44,38 @@ static fa2_status read_problems(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_probl
     fa2_status st = FA2_OK;
     size_t capacity = 0;
     while (fa2i_sql_next(cache, stmt, &st)) {
-        fa2_problem *grown = fa2i_room_for(*ret_problems, *ret_count + 1, &capacity, sizeof *grown);
-        if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", *ret_count + 1);
-        *ret_problems = grown;
+        st = FA2I_GROW(*ret_problems, *ret_count + 1, capacity);
+        if (st != FA2_OK)
+            return st;
         st = fa2i_columns_read(cache, stmt, 0, &(*ret_problems)[*ret_count]);
         *ret_count += st == FA2_OK; /* a damaged problem does not count */
     }
     return st;
 }
 
-fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
-                                        size_t *ret_count)
+fa2_status fa2i_cache_known_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
+                                     size_t *ret_count)
 {
-    static const char columns[] = "SELECT DISTINCT "
+    static const char columns[] = "SELECT "
 #define FA2I_FIELD(name, ...) #name ", "
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
-                                  "1 FROM measurements WHERE true";
+                                  "1 FROM ";
     fa2_status st;
     fa2i_text text = {0};
-    char *sql = NULL;
     sqlite3_stmt *stmt = NULL;
     fa2_problem *problems = NULL;
     size_t count = 0;
-
-    fa2i_text_add(&text, "%s", columns);
+    fa2i_text_add(&text, "%smeasurements WHERE true", columns);
+    fa2i_filter_where(filter, "device", "variant", "", &text);
+    fa2i_text_add(&text, " UNION %swinners WHERE true", columns);
     fa2i_filter_where(filter, "device", "variant", "", &text);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_columns_make_views(cache));
-    FA2_TRY(fa2i_text_take(&text, &sql));
-    FA2_TRY(fa2i_sql_prepare(cache, sql, NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_prepare_text(cache, &text, NULL, 0, &stmt));
     FA2_TRY(read_problems(cache, stmt, &problems, &count));
 done:
-    sqlite3_finalize(stmt);
     fa2i_text_done(&text);
-    fa2i_free(sql);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st != FA2_OK) {
         fa2i_free(problems);
         return st;
@@ -113,22 +108,15 @@ static const char collect_classes[] =
 
 static fa2_status run_with(fa2i_cache *cache, const char *base, const fa2i_filter *filter, const char *failures)
 {
-    fa2_status st;
     fa2i_text text = {0};
-    char *sql = NULL;
     fa2i_text_add(&text, "%s", base);
     fa2i_filter_where(filter, "d.name", "k.variant", "p.", &text);
     if (filter->failures)
         fa2i_text_add(&text, "%s", failures);
-    FA2_TRY(fa2i_text_take(&text, &sql));
-    st = fa2i_sql_script(cache, sql);
-done:
-    fa2i_text_done(&text);
-    fa2i_free(sql);
-    return st;
+    return fa2i_sql_script_text(cache, &text);
 }
 
-static bool names_problem(const fa2i_filter *filter)
+bool fa2i_filter_names_problem(const fa2i_filter *filter)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (filter->given[field])
@@ -158,7 +146,7 @@ static fa2_status collect_all(fa2i_cache *cache, const fa2i_filter *filter)
     /* Verifications and code belong to no problem. */
     fa2i_filter verdicts = {.device = filter->device, .variant = filter->variant};
     fa2i_filter kernels = {.variant = filter->variant};
-    const bool of_problems = names_problem(filter);
+    const bool of_problems = fa2i_filter_names_problem(filter);
     verdicts.failures = kernels.failures = filter->failures;
     FA2_TRY(run_with(cache, collect, filter, " AND (m.outcome <> 'ok' OR coalesce(v.outcome, 'ok') <> 'ok')"));
     FA2_TRY(run_with(cache, collect_winners, filter, " AND false"));

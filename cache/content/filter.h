@@ -1,8 +1,7 @@
 /*
  * A filter selects a part of a database, for list, show and forget. This file also declares the functions that forget.
  */
-#ifndef FA2I_CACHE_FILTER_H
-#define FA2I_CACHE_FILTER_H
+#pragma once
 
 #include "cache/cache.h"
 #include "runtime/base/text.h"
@@ -16,15 +15,18 @@ typedef struct fa2i_filter {
     fa2_problem problem; /* the values of the given fields */
 } fa2i_filter;
 
+/* Says whether a filter has a condition on the problem. */
+bool fa2i_filter_names_problem(const fa2i_filter *filter);
+
 /* Append " AND ..." to a statement. The arguments name its columns: `device` is the device's name, `variant` the
  * variant, and `fields` the prefix of a problem's fields ("p."). */
 void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char *variant, const char *fields,
                        fa2i_text *sql);
 
-/* Get the problems of the view `measurements` that the filter selects. *ret_problems belongs to the caller
- * (fa2i_free). */
-fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
-                                        size_t *ret_count);
+/* Get the problems of the views `measurements` and `winners` that the filter selects. *ret_problems belongs to the
+ * caller (fa2i_free). */
+fa2_status fa2i_cache_known_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
+                                     size_t *ret_count);
 
 typedef struct fa2i_forgotten {
     size_t measurements, winners, verifications, kernels;
@@ -38,5 +40,3 @@ fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_
 
 /* Count what fa2i_cache_forget would drop. Writes nothing. */
 fa2_status fa2i_cache_would_forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_forgotten *ret_forgotten);
-
-#endif

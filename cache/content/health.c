@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "cache/transfer/sound.h"
-#include "cache/database/versions.h"
 
 /* Runs SQLite's own check. */
 static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
@@ -15,7 +14,7 @@ static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
     char problem[200];
     fa2_status st = fa2i_sql_row(cache, "PRAGMA integrity_check(1)", NULL, 0, &stmt);
     if (st == FA2_OK) {
-        fa2i_sql_column_text(stmt, 0, problem, sizeof problem);
+        fa2i_sql_column_line(stmt, 0, problem, sizeof problem);
         health->intact = strcmp(problem, "ok") == 0;
         if (!health->intact)
             snprintf(health->first_problem, sizeof health->first_problem,
@@ -29,7 +28,6 @@ static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
 static const char misfiled_table[] = "CREATE TEMP TABLE misfiled AS SELECT id FROM problem WHERE fa2_misfiled(class"
 #define FA2I_FIELD(name, ...) ", " #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                      ")";
 
 /* Rows of a table that tie a kernel to a problem of another class, to a device that does not run its code, or to a
@@ -78,54 +76,42 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
 /* Writes one sentence about the rows. */
 static void describe_rows(fa2i_cache_health *health, const char *fault)
 {
+    const struct {
+        size_t count;
+        const char *what, *remedy;
+    } findings[] = {
+        {health->damaged_images, "kernels whose code is damaged",
+         ", none of them a winner that a call takes; fa2-tune gc drops it"},
+        {health->misfits, "rows that tie a problem to a kernel, a class, an SM or a session that is not its own",
+         "; fa2-tune gc mends or drops them"},
+        {health->dangling, "rows that refer to rows that are not there", "; fa2-tune gc mends or drops them"},
+        {health->without_code, "winners without code",
+         "; fa2-tune gc compiles it where NVRTC is, as does their next call; what was measured stays"},
+        {health->refuted, "winners that a card's verification refuted, and that no call takes",
+         "; fa2-tune list shows them, and tuning their problems again finds others (where the verdict is held for "
+         "wrong: fa2-tune forget --failures --shape of the problem, and tune again)"},
+        {health->failed, "winners that failed when they were measured",
+         "; fa2-tune show says how, and tuning their problems again measures them anew"},
+        {health->other_version, "winners of another version of fa2, which no call takes",
+         "; fa2-tune list shows them, and tuning their problems again finds this version's"},
+    };
     char *text = health->first_problem;
     const size_t bytes = sizeof health->first_problem;
+    size_t first = 0;
+    while (first < sizeof findings / sizeof *findings && findings[first].count == 0)
+        first++;
     if (health->faults > 0)
         snprintf(text, bytes,
-                 "rows with values that cannot be: %zu (%s); fa2-tune gc mends them, or drops them and what "
-                 "refers to them",
+                 "rows with values that cannot be: %zu (%s); fa2-tune gc mends them, or drops them and what refers to "
+                 "them",
                  health->faults, fault);
     else if (health->damaged_images > 0 && health->without_code > 0)
         snprintf(text, bytes,
-                 "kernels whose code is damaged: %zu, and winners without sound code: %zu; fa2-tune "
-                 "gc drops the damaged, and compiles that of winners again where NVRTC is, as does "
-                 "their next call",
+                 "kernels whose code is damaged: %zu, and winners without sound code: %zu; fa2-tune gc drops the "
+                 "damaged, and compiles that of winners again where NVRTC is, as does their next call",
                  health->damaged_images, health->without_code);
-    else if (health->damaged_images > 0)
-        snprintf(text, bytes,
-                 "kernels whose code is damaged: %zu, none of them a winner that a call takes; fa2-tune gc drops it",
-                 health->damaged_images);
-    else if (health->misfits > 0)
-        snprintf(text, bytes,
-                 "rows that tie a problem to a kernel, a class, an SM or a session that is not its "
-                 "own: %zu; fa2-tune gc mends or drops them",
-                 health->misfits);
-    else if (health->dangling > 0)
-        snprintf(text, bytes,
-                 "rows that refer to rows that are not there: %zu; fa2-tune gc mends or drops "
-                 "them",
-                 health->dangling);
-    else if (health->without_code > 0)
-        snprintf(text, bytes,
-                 "winners without code: %zu; fa2-tune gc compiles it where NVRTC is, as does their "
-                 "next call; what was measured stays",
-                 health->without_code);
-    else if (health->refuted > 0)
-        snprintf(text, bytes,
-                 "winners that a card's verification refuted, and that no call takes: %zu; fa2-tune list "
-                 "shows them, and tuning their problems again finds others (where the verdict is held for "
-                 "wrong: fa2-tune forget --failures --shape of the problem, and tune again)",
-                 health->refuted);
-    else if (health->failed > 0)
-        snprintf(text, bytes,
-                 "winners that failed when they were measured: %zu; fa2-tune show says how, and tuning their problems "
-                 "again measures them anew",
-                 health->failed);
-    else if (health->other_version > 0)
-        snprintf(text, bytes,
-                 "winners of another version of fa2, which no call takes: %zu; fa2-tune list shows them, and "
-                 "tuning their problems again finds this version's",
-                 health->other_version);
+    else if (first < sizeof findings / sizeof *findings)
+        snprintf(text, bytes, "%s: %zu%s", findings[first].what, findings[first].count, findings[first].remedy);
 }
 
 /* Checks the schema first, because rows cannot be read if columns are missing. */

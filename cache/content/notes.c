@@ -41,24 +41,25 @@ static bool read_number(sqlite3_stmt *stmt, int column, double *ret_number)
 /* Reads the columns of answer_sql. false: the row is impossible. */
 static bool read_answer(sqlite3_stmt *stmt, fa2i_stored_answer *ret_answer)
 {
-    fa2i_stored_answer answer = {.rule = (fa2_rule)sqlite3_column_int(stmt, 2),
-                                 .tried = sqlite3_column_int(stmt, 3),
-                                 .measured = sqlite3_column_int(stmt, 5) != 0,
-                                 .real = sqlite3_column_int(stmt, 9) != 0,
-                                 .corrected = sqlite3_column_int(stmt, 15) != 0,
-                                 .passed_count = sqlite3_column_int(stmt, 12)};
+    fa2i_stored_answer answer = {.tried = sqlite3_column_int(stmt, 3)};
+    fa2i_decision *d = &answer.decision;
     const void *key = sqlite3_column_blob(stmt, 0);
-    if (key == NULL || sqlite3_column_bytes(stmt, 0) != FA2I_KEY_BYTES || answer.tried < 1 || answer.passed_count < 0 ||
-        (int)answer.rule < FA2_RULE_EXACT || answer.rule > FA2_RULE_SHIPPED ||
-        !read_number(stmt, 4, &answer.estimate_us) || !read_number(stmt, 6, &answer.median_us) ||
-        !read_number(stmt, 7, &answer.distance) || !read_problem(stmt, 10, &answer.near) ||
-        (answer.corrected && !read_problem(stmt, 11, &answer.neighbour)))
+    const int rule = sqlite3_column_int(stmt, 2), passed = sqlite3_column_int(stmt, 12);
+    d->corrected = sqlite3_column_int(stmt, 15) != 0;
+    if (key == NULL || sqlite3_column_bytes(stmt, 0) != FA2I_KEY_BYTES || answer.tried < 1 || passed < 0 ||
+        rule < FA2_RULE_EXACT || rule > FA2_RULE_SHIPPED || !read_number(stmt, 4, &d->estimate_us) ||
+        !read_number(stmt, 6, &d->median_us) || !read_number(stmt, 7, &d->distance) ||
+        !read_problem(stmt, 10, &d->problem) || (d->corrected && !read_problem(stmt, 11, &d->neighbour)))
         return false;
     memcpy(answer.kernel.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 1, answer.class_key, sizeof answer.class_key);
-    fa2i_sql_column_text(stmt, 8, answer.device, sizeof answer.device);
-    fa2i_sql_column_text(stmt, 13, answer.passed_over, sizeof answer.passed_over);
-    fa2i_sql_column_text(stmt, 14, answer.why, sizeof answer.why);
+    d->rule = (fa2_rule)rule;
+    d->measured = sqlite3_column_int(stmt, 5) != 0;
+    fa2i_sql_column_text(stmt, 8, d->device, sizeof d->device);
+    d->real = sqlite3_column_int(stmt, 9) != 0;
+    d->passed_count = (size_t)passed;
+    fa2i_sql_column_text(stmt, 13, d->passed_over, sizeof d->passed_over);
+    fa2i_sql_column_text(stmt, 14, d->why, sizeof d->why);
     *ret_answer = answer;
     return true;
 }
@@ -79,25 +80,32 @@ fa2_status fa2i_cache_get_answer(fa2i_cache *cache, const fa2i_key *question, co
     if (!read_answer(stmt, ret_answer))
         st = FA2_E_NOT_FOUND;
 done:
-    sqlite3_finalize(stmt);
-    return fa2i_sql_end(cache, st);
+    return fa2i_sql_close(cache, stmt, st);
 }
 
 /* ---- writing ---- */
 
 static fa2_status put_answer(fa2i_cache *cache, const fa2i_stored_answer *answer)
 {
-    const fa2i_sql_value values[] = {
-        fa2i_sql_key(&answer->question),    fa2i_sql_key(&answer->basis),
-        fa2i_sql_text(answer->class_key),   fa2i_sql_int(answer->rule),
-        fa2i_sql_int(answer->tried),        fa2i_sql_real(answer->estimate_us),
-        fa2i_sql_int(answer->measured),     fa2i_sql_real(answer->median_us),
-        fa2i_sql_real(answer->distance),    fa2i_sql_text(answer->device),
-        fa2i_sql_int(answer->real),         fa2i_sql_blob(&answer->near.op, FA2I_FIELD_BYTES),
-        fa2i_sql_int(answer->corrected),    fa2i_sql_blob(&answer->neighbour.op, FA2I_FIELD_BYTES),
-        fa2i_sql_int(answer->passed_count), fa2i_sql_text(answer->passed_over),
-        fa2i_sql_text(answer->why),         fa2i_sql_key(&answer->kernel),
-    };
+    const fa2i_decision *d = &answer->decision;
+    const fa2i_sql_value values[] = {fa2i_sql_key(&answer->question),
+                                     fa2i_sql_key(&answer->basis),
+                                     fa2i_sql_text(answer->class_key),
+                                     fa2i_sql_int(d->rule),
+                                     fa2i_sql_int(answer->tried),
+                                     fa2i_sql_real(d->estimate_us),
+                                     fa2i_sql_int(d->measured),
+                                     fa2i_sql_real(d->median_us),
+                                     fa2i_sql_real(d->distance),
+                                     fa2i_sql_text(d->device),
+                                     fa2i_sql_int(d->real),
+                                     fa2i_sql_blob(&d->problem.op, FA2I_FIELD_BYTES),
+                                     fa2i_sql_int(d->corrected),
+                                     fa2i_sql_blob(&d->neighbour.op, FA2I_FIELD_BYTES),
+                                     fa2i_sql_int((int)d->passed_count),
+                                     fa2i_sql_text(d->passed_over),
+                                     fa2i_sql_text(d->why),
+                                     fa2i_sql_key(&answer->kernel)};
     return fa2i_sql_run(cache,
                         "INSERT OR REPLACE INTO answer (question, basis, kind, rule, tried, estimate_us, measured, "
                         "near_us, distance, card, real, near, corrected, neighbour, passed, passed_over, why, kernel) "

@@ -7,29 +7,38 @@
  * scripts, templates, shipped times, the rules of this version.
  * Times in us. Errors and threads as in cache.h.
  */
-#ifndef FA2I_CACHE_NOTES_H
-#define FA2I_CACHE_NOTES_H
+#pragma once
 
 #include "cache/cache.h"
 
-/* The kernel for a question, and the grounds of its choice, as in fa2i_decision (runtime/plan/choose.h). */
+/* The basis of a choice of a kernel (runtime/plan/choose.h). */
+typedef struct fa2i_decision {
+    fa2_rule rule;
+    fa2_problem problem; /* the problem that was measured or ranked; with FA2_RULE_DEFAULT the problem as the model saw
+                          * it */
+    char device[128];    /* the card on which it was measured or ranked */
+    bool real;           /* true: that card is a device; false: it stands for an SM */
+    bool measured;       /* false: modelled */
+    double median_us;    /* the kernel's time on that problem and card, if measured; else 0 */
+    double distance;     /* distance from that problem; 0 for FA2_RULE_EXACT */
+    double estimate_us;  /* estimated time on this problem; for FA2_RULE_EXACT the measured time */
+    bool corrected;      /* the model's estimate, corrected by measurements of other classes */
+    fa2_problem neighbour; /* if corrected: the nearest of the measured problems */
+    bool replaces;         /* passed_over is the problem's winner; not stored */
+    size_t passed_count;   /* number of better kernels that cannot be used */
+    /* The first of them. "" if its record is unreadable, too. */
+    char passed_over[FA2I_VARIANT_CHARS];
+    char why[FA2I_WHY_CHARS]; /* why passed_over cannot be used */
+} fa2i_decision;
+
+/* The kernel for a question, and the basis of its choice. */
 typedef struct fa2i_stored_answer {
     fa2i_key question; /* hash of what was asked */
     fa2i_key basis;
     fa2i_key kernel;
     char class_key[FA2I_CLASS_CHARS];
-    fa2_rule rule;
     int tried;
-    double estimate_us;
-    bool measured;
-    double median_us, distance;
-    char device[128];
-    bool real;
-    fa2_problem near;
-    bool corrected;
-    fa2_problem neighbour; /* if corrected */
-    int passed_count;
-    char passed_over[FA2I_VARIANT_CHARS], why[FA2I_WHY_CHARS];
+    fa2i_decision decision;
     int64_t version; /* of the database for which it holds: fa2i_cache_data_version; not stored */
 } fa2i_stored_answer;
 
@@ -51,5 +60,3 @@ int64_t fa2i_cache_own_version(const fa2i_cache *cache, int64_t version);
 
 /* Returns today's number: days since 1970-01-01. */
 int fa2i_cache_today(void);
-
-#endif

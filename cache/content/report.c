@@ -28,10 +28,8 @@ static const char winners_from[] = " FROM winners WHERE true";
 static const char winners_order[] = " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                     ", source";
 
 static const char measurements_from[] = " FROM measurements WHERE true";
@@ -39,7 +37,6 @@ static const char measurements_from[] = " FROM measurements WHERE true";
 static const char measurements_of_problem[] = " FROM measurements WHERE true"
 #define FA2I_FIELD(name, ...) " AND " #name " = ?"
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ;
 
 /* Measurements with times first, then variants that were left out, then failures. */
@@ -47,21 +44,17 @@ static const char measurements_order[] =
     " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ", outcome NOT IN ('ok', 'left_out'), median_us IS NULL, median_us, outcome, variant, key";
 
 /* ---- damage ---- */
 
 /* Winners that are damaged, or whose code is, and the columns that identify their row in the view. */
 static const char damaged_table[] =
-    "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, "
-    "lower(hex(k.key)) AS key"
+    "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, lower(hex(k.key)) AS key"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     " FROM winner w LEFT JOIN device d ON d.id = w.device LEFT JOIN problem p ON p.id = w.problem "
     "LEFT JOIN kernel k ON k.id = w.kernel WHERE (w.device, w.problem) NOT IN "
     "(SELECT device, problem FROM temp.sound_winner) "
@@ -80,7 +73,6 @@ static const char damaged_column[] =
     "AND x.arch IS winners.arch AND x.tuned_at IS winners.tuned_at AND x.key IS winners.key"
 #define FA2I_FIELD(name, ...) " AND x." #name " IS winners." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ")";
 
 static const char refuted_column[] = "(SELECT x.outcome FROM temp.refuted x WHERE x.key IS winners.key)";
@@ -99,6 +91,21 @@ done:
 
 /* ---- rows ---- */
 
+const char *fa2i_row_value(int columns, const char *const *names, const char *const *values, const char *name)
+{
+    for (int i = 0; i < columns; i++)
+        if (strcmp(names[i], name) == 0)
+            return values[i];
+    return NULL;
+}
+
+int fa2i_row_note(void *user, int columns, const char *const *names, const char *const *values)
+{
+    (void)columns, (void)names, (void)values;
+    *(bool *)user = true;
+    return 1;
+}
+
 static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn row_fn, void *user)
 {
     const char *names[COLUMNS_MAX];
@@ -106,7 +113,6 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     const int columns = sqlite3_column_count(stmt);
     fa2_status st = FA2_OK;
     int stop = 0;
-
     if (columns > COLUMNS_MAX)
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: a view has %d columns, and this fa2 shows up to %d; fa2-tune gc "
@@ -163,21 +169,16 @@ static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
-    char *sql = NULL;
     fa2i_text text = {0};
-
     FA2_TRY(fa2i_columns_make_views(cache));
     fa2i_text_add(&text, "SELECT *");
     for (const extra *e = q->extras; e->name != NULL; e++)
         fa2i_text_add(&text, ", %s AS %s", e->sql, e->name);
     add_query(&text, q);
-    FA2_TRY(fa2i_text_take(&text, &sql));
-    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    FA2_TRY(fa2i_sql_prepare_text(cache, &text, values, count, &stmt));
     FA2_TRY(send_rows(cache, stmt, row, user));
 done:
     sqlite3_finalize(stmt);
-    fa2i_text_done(&text);
-    fa2i_free(sql);
     return st;
 }
 
@@ -238,7 +239,15 @@ fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter
 
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user)
 {
-    const query q = {"device", " FROM device WHERE true", " ORDER BY name, arch, real, id", NULL, no_extras};
+    static const char from[] =
+        " FROM (SELECT d.*, CASE WHEN NOT EXISTS (SELECT 1 FROM winner WHERE device = d.id)"
+        " AND NOT EXISTS (SELECT 1 FROM measurement WHERE device = d.id) THEN"
+        " (SELECT count(*) || ' of its kernels did not compile: ' || coalesce("
+        "min(nullif(substr(log, 1, instr(log || char(10), char(10)) - 1), '')), 'no reason was stored')"
+        " FROM kernel WHERE rtrim(target, 'af') IN ('sm_' || d.arch, 'compute_' || d.arch)"
+        " GROUP BY NULL HAVING min(outcome = 'compile_error'))"
+        " END AS uncompiled FROM device d) WHERE true";
+    const query q = {"device", from, " ORDER BY name, arch, real, id", NULL, no_extras};
     return list_alone(cache, &q, row, user);
 }
 
@@ -258,14 +267,12 @@ fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     const fa2i_sql_value values[] = {fa2i_sql_text(json)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(fa2i_sql_prepare(cache, sql, FA2I_SQL_VALUES(values), &stmt));
     FA2_TRY(send_rows(cache, stmt, row, user));
 done:
-    sqlite3_finalize(stmt);
-    return fa2i_sql_end(cache, st);
+    return fa2i_sql_close(cache, stmt, st);
 }
 
 /* ---- JSON ---- */
@@ -286,75 +293,74 @@ static void add_path(fa2i_text *sql, const fa2i_cache *cache)
 }
 
 /* Makes "SELECT '{' || '"device":' || json_quote(device) || ..." and the rest of the query. */
-static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
+static fa2_status json_query(fa2i_cache *cache, const query *q, fa2i_text *sql)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
-    fa2i_text sql = {0};
     const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
-
     FA2_TRY(fa2i_sql_row(cache,
                          "SELECT group_concat(printf('''\"%w\":'' || json_quote(fa2_json_value(\"%w\"))', name, name), "
                          "' || '','' || ') FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
-    fa2i_text_add(&sql, "SELECT '{' || %s", (const char *)sqlite3_column_text(stmt, 0));
+    fa2i_text_add(sql, "SELECT '{' || %s", (const char *)sqlite3_column_text(stmt, 0));
     for (const extra *e = q->extras; e->name != NULL; e++)
-        add_member(&sql, e->name, e->sql);
-    add_path(&sql, cache);
-    fa2i_text_add(&sql, " || '}'");
-    add_query(&sql, q);
-    FA2_TRY(fa2i_text_take(&sql, ret_sql));
+        add_member(sql, e->name, e->sql);
+    add_path(sql, cache);
+    fa2i_text_add(sql, " || '}'");
+    add_query(sql, q);
 done:
     sqlite3_finalize(stmt);
     return st;
 }
 
-/* Prints the rows as elements of an array. *separator tells if elements stand before them. */
-static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const char **separator, FILE *out)
+/* An array that is being printed, element by element. */
+typedef struct json_array {
+    FILE *out;
+    size_t count;
+} json_array;
+
+static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, json_array *to)
 {
     fa2_status st;
     while (fa2i_sql_next(cache, stmt, &st)) {
-        fputs(*separator, out);
-        fa2i_json_print(out, (const char *)sqlite3_column_text(stmt, 0));
-        *separator = ",\n";
+        fputs(to->count++ == 0 ? "[\n" : ",\n", to->out);
+        fa2i_json_print(to->out, (const char *)sqlite3_column_text(stmt, 0));
     }
     return st;
 }
 
 /* Ends the array, and begins it first if it has no elements. */
-static fa2_status end_array(const char *separator, FILE *out)
+static fa2_status end_array(const json_array *to)
 {
-    fputs(separator[0] == '[' ? "[\n]\n" : "\n]\n", out);
-    if (fflush(out) != 0 || ferror(out))
+    fputs(to->count == 0 ? "[\n]\n" : "\n]\n", to->out);
+    if (fflush(to->out) != 0 || ferror(to->out))
         return fa2i_fail(FA2_E_IO, "cannot write the JSON (%s)", strerror(errno));
     return FA2_OK;
 }
 
 static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_value *values, size_t count,
-                             const char **separator, FILE *out)
+                             json_array *to)
 {
     fa2_status st;
-    char *sql = NULL;
+    fa2i_text sql = {0};
     sqlite3_stmt *stmt = NULL;
-
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(fa2i_columns_make_views(cache));
     FA2_TRY(json_query(cache, q, &sql));
-    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
-    FA2_TRY(print_elements(cache, stmt, separator, out));
+    FA2_TRY(fa2i_sql_prepare_text(cache, &sql, values, count, &stmt));
+    FA2_TRY(print_elements(cache, stmt, to));
 done:
     sqlite3_finalize(stmt);
-    fa2i_free(sql);
     return st;
 }
 
-static fa2_status print_winners(fa2i_cache *cache, const fa2i_filter *filter, const char **separator, FILE *out)
+static fa2_status print_winners(fa2i_cache *cache, const fa2i_filter *filter, json_array *to)
 {
     const query q = winners_query(filter);
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(begin_damaged(cache));
-    FA2_TRY(print_json(cache, &q, NULL, 0, separator, out));
+    FA2_TRY(print_json(cache, &q, NULL, 0, to));
     FA2_TRY(fa2i_sql_script(cache, drop_damaged));
 done:
     return fa2i_sql_end(cache, st);
@@ -362,30 +368,38 @@ done:
 
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *const *caches, size_t count, const fa2i_filter *filter, FILE *out)
 {
-    const char *separator = "[\n";
+    json_array array = {.out = out};
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && i < count; i++)
-        st = print_winners(caches[i], filter, &separator, out);
-    return st == FA2_OK ? end_array(separator, out) : st;
+        st = print_winners(caches[i], filter, &array);
+    return st == FA2_OK ? end_array(&array) : st;
+}
+
+/* Prints a problem's measurements; if there are none, its winners. */
+static fa2_status print_problem(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter,
+                                json_array *to)
+{
+    const query q = measurements_query(filter);
+    const size_t before = to->count;
+    fa2i_filter unmeasured = {.device = filter == NULL ? NULL : filter->device, .problem = *problem};
+    fa2i_sql_value values[FA2I_FIELD_COUNT];
+    fa2i_columns_values(problem, values);
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = print_json(cache, &q, FA2I_SQL_VALUES(values), to);
+    st = fa2i_sql_end(cache, st);
+    memset(unmeasured.given, true, sizeof unmeasured.given);
+    return st == FA2_OK && to->count == before ? print_winners(cache, &unmeasured, to) : st;
 }
 
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems, size_t count,
                                               const fa2i_filter *filter, FILE *out)
 {
-    const query q = measurements_query(filter);
-    const char *separator = "[\n";
-    fa2i_sql_value values[FA2I_FIELD_COUNT];
+    json_array array = {.out = out};
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = fa2i_problem_check(&problems[i]);
-    if (st != FA2_OK)
-        return st;
-    st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
-    for (size_t i = 0; st == FA2_OK && i < count; i++) {
-        fa2i_columns_values(&problems[i], values);
-        st = print_json(cache, &q, FA2I_SQL_VALUES(values), &separator, out);
-    }
-    if (st == FA2_OK)
-        st = end_array(separator, out);
-    return fa2i_sql_end(cache, st);
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = print_problem(cache, &problems[i], filter, &array);
+    return st == FA2_OK ? end_array(&array) : st;
 }

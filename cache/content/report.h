@@ -1,8 +1,7 @@
 /*
  * The database for people: rows for list and show, export and import, check and clean-up.
  */
-#ifndef FA2I_CACHE_REPORT_H
-#define FA2I_CACHE_REPORT_H
+#pragma once
 
 #include <stdio.h>
 #include "cache/content/filter.h"
@@ -10,6 +9,12 @@
 /* Receives one row as text; a NULL value is SQL NULL. The arguments are borrowed for the length of the call. Return
  * nonzero to stop, which is no error. The function must not use the cache, because its mutex is held. */
 typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names, const char *const *values);
+
+/* For such a function: returns the value of a column; NULL: there is no such column. */
+const char *fa2i_row_value(int columns, const char *const *names, const char *const *values, const char *name);
+
+/* Such a function: sets the bool that user points to, and stops, because there is a row. */
+int fa2i_row_note(void *user, int columns, const char *const *names, const char *const *values);
 
 /* List the view `winners`, ordered by device and problem, with three more columns:
  *
@@ -31,7 +36,8 @@ fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *pr
 /* List the whole view, without further columns, ordered by device and problem, and within a problem as above. */
 fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row, void *user);
 
-/* List the table device (schema.sql), or the table session, the oldest first. A session's row also has its device's
+/* List the table device (schema.sql), or the table session, the oldest first. A device without results for whose SM
+ * kernels did not compile has the reason as `uncompiled`, the others NULL. A session's row also has its device's
  * name and SM, and the number of its measurements. */
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user);
 fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *user);
@@ -41,7 +47,8 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
 fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json, fa2i_row_fn row, void *user);
 
 /* Print the winners of these databases, or the measurements of these problems, as one JSON array of objects, one object
- * per line, with numbers as numbers. The member database is a row's file. Without rows the array is empty. */
+ * per line, with numbers as numbers. The member database is a row's file. A problem without measurements has its
+ * winners' objects. Without rows the array is empty. */
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *const *caches, size_t count, const fa2i_filter *filter, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems, size_t count,
                                               const fa2i_filter *filter, FILE *out);
@@ -150,5 +157,3 @@ fa2_status fa2i_cache_set_limit(fa2i_cache *cache, int64_t bytes);
  * with FA2I_CACHE_REPAIR made it anew if its pages or indexes were damaged (database/remake.h), and made tables and
  * views that were missing. Measurements stay, so that tuning again is quick. */
 fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *ret_cleanup);
-
-#endif

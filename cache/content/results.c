@@ -54,7 +54,6 @@ fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const 
     sqlite3_stmt *stmt = NULL;
     fa2i_verification found = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_key(kernel)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
                       "SELECT v.outcome, v.max_error, v.detail FROM verification v "
@@ -66,8 +65,7 @@ fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const 
     if (!fa2i_sql_column_outcome(stmt, 0, &found.outcome) || !(found.max_error >= 0))
         st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK)
         *ret_verification = found;
     return st;
@@ -79,15 +77,13 @@ static fa2_status find_refutation(fa2i_cache *cache, const char *sql, fa2i_sql_v
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     fa2i_outcome outcome = FA2I_OUTCOME_OK;
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache, sql, &of, 1, &stmt);
     if (st == FA2_OK && !fa2i_sql_column_outcome(stmt, 0, &outcome))
         outcome = FA2I_OUTCOME_WRONG;
     st = st == FA2_E_NOT_FOUND ? FA2_OK : st;
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK)
         *ret_outcome = outcome;
     return st;
@@ -107,17 +103,6 @@ fa2_status fa2i_cache_variant_refutation(fa2i_cache *cache, const char *variant,
     return find_refutation(cache, REFUTATION_OF("variant"), fa2i_sql_text(variant), ret_outcome);
 }
 
-/* Makes room for one more. Returns NULL if out of memory. */
-static fa2i_refutation *next_refutation(fa2i_refutation **list, size_t count, size_t *capacity)
-{
-    fa2i_refutation *grown = fa2i_room_for(*list, count + 1, capacity, sizeof *grown);
-    if (grown == NULL)
-        return NULL;
-    *list = grown;
-    grown[count] = (fa2i_refutation){.outcome = FA2I_OUTCOME_WRONG};
-    return &grown[count];
-}
-
 fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_refutation **ret_refutations,
                                   size_t *ret_count)
 {
@@ -126,7 +111,6 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_re
     fa2i_refutation *list = NULL;
     size_t count = 0, capacity = 0;
     const fa2i_sql_value values[] = {fa2i_sql_int(other_than)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_prepare(cache,
                              "SELECT k.key, v.outcome, d.name, v.detail FROM " VERIFICATION_ROWS
@@ -134,18 +118,16 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_re
                              "WHERE v.outcome <> 'ok' AND v.device <> ? AND length(k.key) = 32 ORDER BY v.device, k.id",
                              FA2I_SQL_VALUES(values), &stmt));
     while (fa2i_sql_next(cache, stmt, &st)) {
-        fa2i_refutation *one = next_refutation(&list, count, &capacity);
-        if (one == NULL)
-            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
+        FA2_TRY(FA2I_GROW(list, count + 1, capacity));
+        fa2i_refutation *one = &list[count++];
+        *one = (fa2i_refutation){.outcome = FA2I_OUTCOME_WRONG};
         memcpy(one->kernel.bytes, sqlite3_column_blob(stmt, 0), FA2I_KEY_BYTES);
         (void)fa2i_sql_column_outcome(stmt, 1, &one->outcome); /* a damaged outcome counts as wrong */
         fa2i_sql_column_text(stmt, 2, one->device, sizeof one->device);
         fa2i_sql_column_text(stmt, 3, one->detail, sizeof one->detail);
-        count++;
     }
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st != FA2_OK) {
         fa2i_free(list);
         return st;
@@ -164,7 +146,6 @@ fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t
     sqlite3_stmt *stmt = NULL;
     fa2i_measurement found = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(problem), fa2i_sql_key(kernel)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
                       "SELECT m.outcome, m.settled, m.n, m.min_us, m.q1_us, m.median_us, m.q3_us, "
@@ -183,8 +164,7 @@ fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t
     if (!fa2i_sql_column_outcome(stmt, 0, &found.outcome) || fa2i_measurement_fault(&found) != NULL)
         st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK)
         *ret_measurement = found;
     return st;
@@ -218,7 +198,6 @@ fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t prob
     sqlite3_stmt *stmt = NULL;
     fa2i_winner found = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(problem)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
                       "SELECT " WINNER_COLUMNS " FROM winner w CROSS JOIN kernel k "
@@ -228,8 +207,7 @@ fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t prob
     if (!read_winner(stmt, &found))
         st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st == FA2_OK)
         *ret_winner = found;
     return st;
@@ -240,7 +218,6 @@ fa2_status fa2i_cache_get_compiler(fa2i_cache *cache, int64_t device, int *ret_n
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     const fa2i_sql_value values[] = {fa2i_sql_int(device)};
-
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
                       "SELECT nvrtc, target FROM kernel WHERE id IN (SELECT kernel FROM winner WHERE device = ?1 "
@@ -250,8 +227,7 @@ fa2_status fa2i_cache_get_compiler(fa2i_cache *cache, int64_t device, int *ret_n
     *ret_nvrtc = sqlite3_column_int(stmt, 0);
     fa2i_sql_column_text(stmt, 1, ret_target, 16);
 done:
-    sqlite3_finalize(stmt);
-    return fa2i_sql_end(cache, st);
+    return fa2i_sql_close(cache, stmt, st);
 }
 
 /* ---- choices ---- */
@@ -263,18 +239,13 @@ static const char choices_sql[] =
     "k.id IN (SELECT kernel FROM " VERIFICATION_ROWS " WHERE outcome <> 'ok')"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
-    " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device "
-    "CROSS JOIN problem p ON p.id = w.problem "
-    "CROSS JOIN session s ON s.id = w.session AND s.device = w.device "
-    "LEFT JOIN kernel k ON k.id = w.kernel "
-    "WHERE d.arch = ?1 AND p.class = ?2"
-    " ORDER BY w.measured DESC, d.real DESC, d.name"
+    " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device CROSS JOIN problem p ON p.id = w.problem "
+    "CROSS JOIN session s ON s.id = w.session AND s.device = w.device LEFT JOIN kernel k ON k.id = w.kernel "
+    "WHERE d.arch = ?1 AND p.class = ?2 ORDER BY w.measured DESC, d.real DESC, d.name"
 #define ORDER_KIND(name)                       ""
 #define ORDER_SIZE(name)                       ", p." #name
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_##role(name)
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 #undef ORDER_KIND
 #undef ORDER_SIZE
     ", d.id";
@@ -297,7 +268,6 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     const char *recipe_text = (const char *)sqlite3_column_text(stmt, c + 6);
     char of_kernel[FA2I_CLASS_CHARS], of_problem[FA2I_CLASS_CHARS];
     fa2i_recipe recipe;
-
     const bool is_missing = sqlite3_column_int(stmt, c + 8) != 0;
     const bool is_winner =
         read_winner(stmt, &choice->winner) || (is_missing && fa2i_winner_fault(&choice->winner) == NULL);
@@ -323,16 +293,6 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     if (recipe_text == NULL || fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK)
         return FITS;
     return recipe.abi == abi ? FITS : OTHER_ABI;
-}
-
-/* Room for one more. */
-static fa2_status grow(fa2i_choice **choices, size_t count, size_t *capacity)
-{
-    fa2i_choice *grown = fa2i_room_for(*choices, count + 1, capacity, sizeof *grown);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    *choices = grown;
-    return FA2_OK;
 }
 
 /* Winners that do not fit. The log is told when the mutex is free; the rest is told another time. Refuted and missing
@@ -366,6 +326,26 @@ static void report_misfits(fa2i_cache *cache, const misfits *found)
                                                            : "see fa2-tune check");
 }
 
+fa2_status fa2i_cache_winner_archs(fa2i_cache *cache, const fa2_problem *problem, int without,
+                                   char ret_archs[FA2I_ARCHS_CHARS])
+{
+    static const char sql[] = "SELECT coalesce(group_concat('sm_' || arch, ', '), '') FROM (SELECT DISTINCT d.arch "
+                              "FROM problem p JOIN winner w ON w.problem = p.id JOIN device d ON d.id = w.device WHERE "
+#define FA2I_FIELD(name, ...) "p." #name " = ? AND "
+#include "runtime/base/problem.def"
+                              "d.arch <> ? ORDER BY d.arch)";
+    fa2i_sql_value values[FA2I_FIELD_COUNT + 1];
+    sqlite3_stmt *stmt = NULL;
+    fa2_status st;
+    fa2i_columns_values(problem, values);
+    values[FA2I_FIELD_COUNT] = fa2i_sql_int(without);
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_sql_row(cache, sql, FA2I_SQL_VALUES(values), &stmt));
+    fa2i_sql_column_line(stmt, 0, ret_archs, FA2I_ARCHS_CHARS);
+done:
+    return fa2i_sql_close(cache, stmt, st);
+}
+
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
                               fa2i_choice **ret_choices, size_t *ret_count)
 {
@@ -376,13 +356,12 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
     size_t capacity = 0;
     misfits unfit = {.count = 0};
     char class_key[FA2I_CLASS_CHARS];
-
     fa2i_problem_class(problem, class_key);
     const fa2i_sql_value values[] = {fa2i_sql_int(arch), fa2i_sql_text(class_key)};
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_prepare(cache, choices_sql, FA2I_SQL_VALUES(values), &stmt));
     while (fa2i_sql_next(cache, stmt, &st)) {
-        FA2_TRY(grow(&choices, count, &capacity));
+        FA2_TRY(FA2I_GROW(choices, count + 1, capacity));
         choices[count] = (fa2i_choice){.arch = arch};
         const fit how = read_choice(cache, stmt, class_key, abi, &choices[count]);
         if (how != FITS && how != REFUTED && how != MISSING)
@@ -391,8 +370,7 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
             choices[count++].fault = faults[how];
     }
 done:
-    sqlite3_finalize(stmt);
-    st = fa2i_sql_end(cache, st);
+    st = fa2i_sql_close(cache, stmt, st);
     if (st != FA2_OK) {
         fa2i_free(choices);
         return st;

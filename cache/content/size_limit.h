@@ -5,8 +5,7 @@
  * The size of a file means its pages in use. New rows fill the pages of dropped ones, and only gc makes the file
  * smaller. The limit stands in the file itself (table `setting`), so all processes keep the same one.
  */
-#ifndef FA2I_CACHE_SIZE_LIMIT_H
-#define FA2I_CACHE_SIZE_LIMIT_H
+#pragma once
 
 #include "cache/internal.h"
 
@@ -19,5 +18,3 @@ fa2_status fa2i_size_limit_drop(fa2i_cache *cache, int64_t most_bytes, size_t *r
 
 /* Inside a transaction: the file's limit in bytes. */
 fa2_status fa2i_size_limit_get(fa2i_cache *cache, int64_t *ret_bytes);
-
-#endif

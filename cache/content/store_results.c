@@ -37,8 +37,7 @@ static fa2_status put_measurement(fa2i_cache *cache, const fa2i_results_of *of, 
         fa2i_sql_text(measurement->detail),
     };
     st = fa2i_sql_run(cache,
-                      "INSERT OR REPLACE INTO measurement (device, problem, kernel, session, "
-                      "outcome, settled, n, "
+                      "INSERT OR REPLACE INTO measurement (device, problem, kernel, session, outcome, settled, n, "
                       "min_us, q1_us, median_us, q3_us, max_error, detail, measured_at) "
                       "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?," FA2I_SQL_NOW ")",
                       FA2I_SQL_VALUES(values));
@@ -67,8 +66,7 @@ static fa2_status put_winner(fa2i_cache *cache, const fa2i_results_of *of, const
     };
     st = fa2i_sql_run(cache,
                       "INSERT OR REPLACE INTO winner (device, problem, kernel, session, measured, "
-                      "median_us, default_us, model_us, tuned_at) "
-                      "VALUES (?,?,?,?,?,?,?,?," FA2I_SQL_NOW ")",
+                      "median_us, default_us, model_us, tuned_at) VALUES (?,?,?,?,?,?,?,?," FA2I_SQL_NOW ")",
                       FA2I_SQL_VALUES(values));
 done:
     return st;

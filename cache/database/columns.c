@@ -20,7 +20,6 @@
 static const char fields[] = ""
 #include "runtime/base/problem.def"
     ;
-#undef FA2I_FIELD
 const char *const fa2i_columns_fields = fields + 2;
 
 /* ---- values ---- */
@@ -121,20 +120,11 @@ static void gflop_sql(sqlite3_context *context, int count, sqlite3_value **value
 
 int fa2i_columns_register(sqlite3 *db)
 {
-    static const struct {
-        const char *name;
-        int arguments;
-        void (*function)(sqlite3_context *, int, sqlite3_value **);
-    } functions[] = {{"fa2_problem_fault", FA2I_FIELD_COUNT, problem_fault_sql},
-                     {"fa2_misfiled", 1 + FA2I_FIELD_COUNT, misfiled_sql},
-                     {"fa2_class", FA2I_FIELD_COUNT, class_sql},
-                     {"fa2_gflop", FA2I_FIELD_COUNT, gflop_sql}};
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    int code = SQLITE_OK;
-    for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
-        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, NULL,
-                                          functions[i].function, NULL, NULL, NULL);
-    return code;
+    static const fa2i_sql_function functions[] = {{"fa2_problem_fault", FA2I_FIELD_COUNT, problem_fault_sql},
+                                                  {"fa2_misfiled", 1 + FA2I_FIELD_COUNT, misfiled_sql},
+                                                  {"fa2_class", FA2I_FIELD_COUNT, class_sql},
+                                                  {"fa2_gflop", FA2I_FIELD_COUNT, gflop_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), NULL);
 }
 
 /* ---- the table ---- */
@@ -148,19 +138,17 @@ typedef struct columns {
 static bool is_other_column(const char *name)
 {
     static const char *const others[] = {"id", "class", "gflop"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(others[i], name) == 0)
             return true;
-    }
     return false;
 }
 
 static int find_field(const char *name)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (strcmp(fa2i_fields[field].name, name) == 0)
             return field;
-    }
     return -1;
 }
 
@@ -183,7 +171,6 @@ static fa2_status read_columns(fa2i_cache *cache, columns *ret_columns)
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     columns found = {.count = 0};
-
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT name FROM pragma_table_info('problem') ORDER BY cid", NULL, 0, &stmt));
     while (fa2i_sql_next(cache, stmt, &st))
         FA2_TRY(add_column(cache, (const char *)sqlite3_column_text(stmt, 0), &found));
@@ -196,20 +183,18 @@ done:
 
 static bool has_field(const columns *found, int field)
 {
-    for (int i = 0; i < found->count; i++) {
+    for (int i = 0; i < found->count; i++)
         if (found->fields[i] == field)
             return true;
-    }
     return false;
 }
 
 /* Returns the first field that the table lacks; -1: none. */
 static int missing_field(const columns *found)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (!has_field(found, field))
             return field;
-    }
     return -1;
 }
 
@@ -313,7 +298,6 @@ static fa2_status bring_object(fa2i_cache *cache, const object *made, const colu
     fa2_status st;
     char *text = NULL;
     char drop[64];
-
     FA2_TRY(make_text(made, found, &text));
     FA2_TRY(has_object(cache, made, text, ret_is_there));
     if (make && !*ret_is_there) {
@@ -373,9 +357,8 @@ static fa2_status make_temporary(fa2i_cache *cache, const object *made, const co
     fa2_status st;
     FA2_TRY(make_text(made, found, &text));
     fa2i_text_add(&sql, "DROP VIEW IF EXISTS temp.%s; CREATE TEMP %s", made->name, text + sizeof create - 1);
-    st = sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_script(cache, sql.data);
+    st = fa2i_sql_script_text(cache, &sql);
 done:
-    fa2i_text_done(&sql);
     fa2i_free(text);
     return st;
 }
@@ -384,10 +367,9 @@ fa2_status fa2i_columns_make_views(fa2i_cache *cache)
 {
     columns found = {.count = 0};
     fa2_status st = read_columns(cache, &found);
-    for (size_t i = 0; st == FA2_OK && i < sizeof objects / sizeof objects[0]; i++) {
+    for (size_t i = 0; st == FA2_OK && i < sizeof objects / sizeof objects[0]; i++)
         if (objects[i].asset != NULL)
             st = make_temporary(cache, &objects[i], &found);
-    }
     return st;
 }
 

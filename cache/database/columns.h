@@ -7,12 +7,10 @@
  *     "SELECT id"
  *     #define FA2I_FIELD(name, ...) ", " #name
  *     #include "runtime/base/problem.def"
- *     #undef FA2I_FIELD
  *     " FROM problem"
  * The order is problem.def's. The views have the table's order, in which fields that came later stand last.
  */
-#ifndef FA2I_CACHE_COLUMNS_H
-#define FA2I_CACHE_COLUMNS_H
+#pragma once
 
 #include "cache/internal.h"
 
@@ -52,5 +50,3 @@ fa2_status fa2i_columns_make_views(fa2i_cache *cache);
 /* Inside a transaction: get type and name of the first object (the index or a view) that differs from the one that
  * would be made; "" if none differs. */
 fa2_status fa2i_columns_find_changed(fa2i_cache *cache, char *type, size_t type_bytes, char *name, size_t name_bytes);
-
-#endif

@@ -9,7 +9,17 @@ enum { TICK = 250 }; /* instructions of SQLite's virtual machine between two loo
 static int is_late(void *user)
 {
     const fa2i_cache *cache = user;
-    return fa2i_clock_thread_s() > cache->deadline;
+    return fa2i_limits_stopped(cache) || fa2i_clock_thread_s() > cache->deadline;
+}
+
+bool fa2i_limits_stopped(const fa2i_cache *cache)
+{
+    return cache->stop != NULL && *cache->stop != 0;
+}
+
+fa2_status fa2i_limits_fail_stopped(const fa2i_cache *cache)
+{
+    return fa2i_fail(FA2_E_DATABASE, "%s: interrupted; nothing is left half done", cache->path);
 }
 
 void fa2i_limits_register(fa2i_cache *cache)

@@ -23,10 +23,9 @@ static int wrong_bits(const void *a, size_t a_bytes, const void *b, size_t b_byt
     int count = 0;
     if (a_bytes != b_bytes || a == NULL || b == NULL)
         return INT32_MAX;
-    for (size_t i = 0; i < a_bytes; i++) {
+    for (size_t i = 0; i < a_bytes; i++)
         for (unsigned wrong = left[i] ^ right[i]; wrong != 0; wrong &= wrong - 1)
             count++;
-    }
     return count;
 }
 
@@ -41,8 +40,8 @@ static void wrong_bits_sql(sqlite3_context *context, int count, sqlite3_value **
 
 int fa2i_mend_register(sqlite3 *db)
 {
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    return sqlite3_create_function_v2(db, "fa2_wrong_bits", 2, flags, NULL, wrong_bits_sql, NULL, NULL, NULL);
+    static const fa2i_sql_function functions[] = {{"fa2_wrong_bits", 2, wrong_bits_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), NULL);
 }
 
 /* ---- problems ---- */
@@ -62,9 +61,7 @@ static fa2_status run_over_fields(fa2i_cache *cache, const char *sql, size_t *co
 {
     fa2i_text text = {0};
     add_over_fields(&text, sql);
-    const fa2_status st =
-        text.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, text.data, NULL, 0);
-    fa2i_text_done(&text);
+    const fa2_status st = fa2i_sql_script_text(cache, &text);
     *count += st == FA2_OK ? (size_t)sqlite3_changes(cache->db) : 0;
     return st;
 }
@@ -295,11 +292,9 @@ static fa2_status mend_id(fa2i_cache *cache, const char *table, const char *refe
         "UPDATE OR IGNORE %s AS t SET id = x.id FROM (SELECT id FROM (%s) WHERE id NOT IN (SELECT id FROM %s) "
         "GROUP BY id HAVING count(*) > 1) x WHERE t.id NOT IN (%s) AND " ONE_BIT("t.id", "x.id"),
         table, references, table, references);
-    const fa2_status st =
-        sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, sql.data, NULL, 0);
+    const fa2_status st = fa2i_sql_script_text(cache, &sql);
     if (st == FA2_OK)
         cache->mended += (size_t)sqlite3_changes(cache->db);
-    fa2i_text_done(&sql);
     return st;
 }
 

@@ -7,8 +7,7 @@
  *
  * Threads. Inside a transaction of the cache for writing. cache->mended counts mended values.
  */
-#ifndef FA2I_CACHE_MEND_H
-#define FA2I_CACHE_MEND_H
+#pragma once
 
 #include "cache/internal.h"
 #include "runtime/base/text.h"
@@ -29,5 +28,3 @@ fa2_status fa2i_mend_make_copy(fa2i_cache *cache);
 /* Replace problems whose fields, class and work do not agree by the problems of that table, and add the missing ones.
  * *ret_dropped: rows that were dropped. *ret_put: rows that were replaced or added. */
 fa2_status fa2i_mend_by_copy(fa2i_cache *cache, size_t *ret_dropped, size_t *ret_put);
-
-#endif

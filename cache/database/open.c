@@ -43,28 +43,24 @@ const char *fa2i_cache_journal_mode(int library_version)
 /* Makes the settings that do not read the file. */
 static fa2_status configure(fa2i_cache *cache)
 {
+    static const struct {
+        int option, value;
+    } settings[] = {{SQLITE_DBCONFIG_DEFENSIVE, 1},
+                    {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+                    {SQLITE_DBCONFIG_ENABLE_VIEW, 0}, /* the file's views; the temporary ones are ours */
+                    {SQLITE_DBCONFIG_ENABLE_FKEY, 1}};
+    static int (*const functions[])(sqlite3 *) = {fa2i_seal_register, fa2i_columns_register, fa2i_mend_register,
+                                                  fa2i_versions_register};
     fa2i_limits_register(cache);
     int code = fa2i_wait_register(cache);
     if (code == SQLITE_OK)
         code = sqlite3_extended_result_codes(cache->db, 1);
-    if (code == SQLITE_OK)
-        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    if (code == SQLITE_OK) /* for the file's views; the temporary ones are ours */
-        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
-    if (code == SQLITE_OK)
-        code = fa2i_seal_register(cache->db);
-    if (code == SQLITE_OK)
-        code = fa2i_columns_register(cache->db);
+    for (size_t i = 0; code == SQLITE_OK && i < sizeof settings / sizeof *settings; i++)
+        code = sqlite3_db_config(cache->db, settings[i].option, settings[i].value, NULL);
+    for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
+        code = functions[i](cache->db);
     if (code == SQLITE_OK)
         code = fa2i_rules_register(cache->db, &cache->mended);
-    if (code == SQLITE_OK)
-        code = fa2i_mend_register(cache->db);
-    if (code == SQLITE_OK)
-        code = fa2i_versions_register(cache->db);
     if (code != SQLITE_OK)
         return fa2i_sql_fail(cache, code);
     return fa2i_sql_script(cache, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0");
@@ -90,7 +86,6 @@ static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, cons
 {
     fa2_status st;
     char pragma[64];
-
     FA2_TRY(check_for_writing(cache->path, resolved));
     FA2_TRY(fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE));
     FA2_TRY(fa2i_trust_opened(cache, resolved, info));
@@ -127,11 +122,9 @@ static fa2_status has_journal(const char *resolved, bool *ret_has)
     fa2_status st = FA2_OK;
     bool has = false;
     for (size_t i = 0; st == FA2_OK && i < FA2I_CACHE_JOURNALS; i++) {
-        fa2i_text text = {0};
         char *file = NULL;
         struct stat info;
-        fa2i_text_add(&text, "%s%s", resolved, fa2i_cache_side_files[i]);
-        st = fa2i_text_take(&text, &file);
+        st = fa2i_text_make(&file, "%s%s", resolved, fa2i_cache_side_files[i]);
         if (st == FA2_OK && lstat(file, &info) == 0 && info.st_size > 0 &&
             (info.st_uid == geteuid() || info.st_uid == 0))
             has = true;
@@ -153,7 +146,6 @@ static fa2_status open_immutable(fa2i_cache *cache, const char *resolved, const 
 {
     fa2_status st;
     char *uri = NULL;
-
     sqlite3_close(cache->db);
     cache->db = NULL;
     FA2_TRY(immutable_uri(resolved, &uri));
@@ -190,7 +182,6 @@ static fa2_status open_copy(fa2i_cache *cache, const char *resolved)
     bool journal = true;
     unsigned char *data = NULL;
     size_t bytes = 0;
-
     FA2_TRY(has_journal(resolved, &journal));
     if (journal)
         FA2_TRY(fa2i_fail(FA2_E_DATABASE,
@@ -227,8 +218,9 @@ static fa2_status open_for_reading(fa2i_cache *cache, const char *resolved, cons
     return st;
 }
 
-static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
-                         fa2i_cache **ret_cache)
+/* stop: as in fa2i_cache_open_to_mend, or NULL. */
+static fa2_status create(const char *path, fa2i_cache_mode mode, const volatile sig_atomic_t *stop, fa2i_log_fn log,
+                         void *log_user, fa2i_cache **ret_cache)
 {
     fa2i_cache *cache = fa2i_alloc(sizeof *cache);
     char *copy = fa2i_strdup(path);
@@ -242,6 +234,7 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
                           .wait_ms = FA2I_CACHE_WAIT_MS,
                           .waits_by_call = true,
                           .seconds_max = FA2I_CACHE_LONG_S,
+                          .stop = stop,
                           .log = log,
                           .log_user = log_user};
     pthread_mutex_init(&cache->mutex, NULL); /* cannot fail with default attributes on Linux */
@@ -254,7 +247,7 @@ fa2_status fa2i_cache_open_bytes(const char *path, fa2i_cache_mode mode, unsigne
                                  fa2i_cache **ret_cache)
 {
     fa2i_cache *cache = NULL;
-    fa2_status st = create(path, mode, NULL, NULL, &cache);
+    fa2_status st = create(path, mode, NULL, NULL, NULL, &cache);
     if (st != FA2_OK) {
         sqlite3_free(data);
         return st;
@@ -278,27 +271,19 @@ static void remove_if_bare(const char *path)
         unlink(path);
 }
 
-fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
-                           fa2i_cache **ret_cache)
-{
-    int wait_ms = FA2I_CACHE_WAIT_MS;
-    return fa2i_cache_open_within(path, mode, &wait_ms, log, log_user, ret_cache);
-}
-
-fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log, void *log_user,
-                                  fa2i_cache **ret_cache)
+static fa2_status open_file(const char *path, fa2i_cache_mode mode, int *wait_ms, const volatile sig_atomic_t *stop,
+                            fa2i_log_fn log, void *log_user, fa2i_cache **ret_cache)
 {
     fa2_status st;
     struct stat info;
     char *resolved = NULL;
     bool created = false;
     fa2i_cache *cache = NULL;
-
     FA2_TRY(fa2i_cache_library_check(sqlite3_libversion_number()));
     if (mode == FA2I_CACHE_WRITE)
         FA2_TRY(fa2i_path_create(path, &created));
     FA2_TRY(fa2i_path_check(path, &resolved, &info));
-    FA2_TRY(create(path, mode, log, log_user, &cache));
+    FA2_TRY(create(path, mode, stop, log, log_user, &cache));
     cache->created = created;
     cache->wait_ms = *wait_ms;
     st = cache->writable ? open_for_writing(cache, resolved, &info, mode == FA2I_CACHE_REPAIR)
@@ -319,12 +304,32 @@ done:
     return st;
 }
 
+fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
+                           fa2i_cache **ret_cache)
+{
+    int wait_ms = FA2I_CACHE_WAIT_MS;
+    return open_file(path, mode, &wait_ms, NULL, log, log_user, ret_cache);
+}
+
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log, void *log_user,
+                                  fa2i_cache **ret_cache)
+{
+    return open_file(path, mode, wait_ms, NULL, log, log_user, ret_cache);
+}
+
+fa2_status fa2i_cache_open_to_mend(const char *path, const volatile sig_atomic_t *stop, fa2i_log_fn log, void *log_user,
+                                   fa2i_cache **ret_cache)
+{
+    int wait_ms = FA2I_CACHE_WAIT_MS;
+    return open_file(path, FA2I_CACHE_REPAIR, &wait_ms, stop, log, log_user, ret_cache);
+}
+
 fa2_status fa2i_cache_check_writable(const char *path)
 {
     struct stat info;
     char *resolved = NULL;
     fa2_status st = FA2_OK;
-    if (stat(path, &info) != 0)
+    if (fa2i_path_is_missing(path))
         return fa2i_path_check_creatable(path);
     FA2_TRY(fa2i_path_check(path, &resolved, &info));
     FA2_TRY(check_for_writing(path, resolved));
@@ -351,7 +356,7 @@ static fa2_status make_blank(const char *path)
 {
     fa2_status st;
     fa2i_cache *cache = NULL;
-    FA2_TRY(create(path, FA2I_CACHE_WRITE, NULL, NULL, &cache));
+    FA2_TRY(create(path, FA2I_CACHE_WRITE, NULL, NULL, NULL, &cache));
     FA2_TRY(fa2i_cache_connect(cache, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
     FA2_TRY(fa2i_schema_bring_forward(cache, false));
     blank = sqlite3_serialize(cache->db, "main", &blank_bytes, 0);

@@ -28,7 +28,6 @@ fa2_status fa2i_cache_default_path(char **ret_path)
     const char *db = fa2i_environment("FA2_DB");
     const char *cache = fa2i_environment("XDG_CACHE_HOME");
     const char *home = fa2i_environment("HOME");
-
     if (db != NULL)
         fa2i_text_add(&path, "%s", db);
     else if (cache != NULL && cache[0] == '/') /* the XDG rules say: ignore a relative path */
@@ -129,11 +128,16 @@ static fa2_status create_folder(const char *name, const char *folder, bool *ret_
     return FA2_OK;
 }
 
-fa2_status fa2i_path_create(const char *path, bool *ret_created)
+bool fa2i_path_is_missing(const char *path)
 {
     struct stat info;
+    return stat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+fa2_status fa2i_path_create(const char *path, bool *ret_created)
+{
     bool end = false;
-    if (stat(path, &info) == 0)
+    if (!fa2i_path_is_missing(path))
         return FA2_OK;
     fa2_status st = visit_folders(path, create_folder, &end);
     if (st == FA2_OK)
@@ -190,11 +194,10 @@ void fa2i_cache_remove(const char *path)
 {
     unlink(path);
     for (const char *const *suffix = fa2i_cache_side_files; *suffix != NULL; suffix++) {
-        fa2i_text text = {0};
-        fa2i_text_add(&text, "%s%s", path, *suffix);
-        if (!text.failed)
-            unlink(text.data);
-        fa2i_text_done(&text);
+        char *file = NULL;
+        if (fa2i_text_make(&file, "%s%s", path, *suffix) == FA2_OK)
+            unlink(file);
+        fa2i_free(file);
     }
 }
 
@@ -202,11 +205,9 @@ fa2_status fa2i_path_check_side_files(const char *name, const char *resolved)
 {
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && i < FA2I_CACHE_SQLITE_FILES; i++) {
-        fa2i_text text = {0};
         char *file = NULL;
         struct stat info;
-        fa2i_text_add(&text, "%s%s", resolved, fa2i_cache_side_files[i]);
-        st = fa2i_text_take(&text, &file);
+        st = fa2i_text_make(&file, "%s%s", resolved, fa2i_cache_side_files[i]);
         if (st == FA2_OK && stat(file, &info) == 0)
             st = fa2i_trust_file(name, file, &info);
         fa2i_free(file);
@@ -233,34 +234,46 @@ static fa2_status no_such_database(const char *path)
                      path, target, fa2i_naming());
 }
 
+static bool is_accessible(const char *path, int mode)
+{
+    return faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0;
+}
+
+static fa2_status not_readable(const char *name, const char *resolved, const struct stat *info)
+{
+    if (!fa2i_trust_may_chmod(info))
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: cannot read the file, which belongs to user %lu; name another database with %s", name,
+                         (unsigned long)info->st_uid, fa2i_naming());
+    return fa2i_fail(FA2_E_DATABASE,
+                     "%s: cannot read the file by its permissions; chmod u+r '%s', or name another database with %s",
+                     name, resolved, fa2i_naming());
+}
+
 fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info)
 {
     fa2_status st;
     struct stat info;
     char *copy = NULL;
     char *resolved = realpath(path, NULL);
-
     if (resolved == NULL || stat(resolved, &info) != 0) {
-        st = errno == ENOENT || errno == ENOTDIR ? no_such_database(path)
-                                                 : fa2i_fail(FA2_E_DATABASE, "%s: %s", path, strerror(errno));
+        st = errno == ENOENT || errno == ENOTDIR
+                 ? no_such_database(path)
+                 : fa2i_fail(FA2_E_DATABASE, "%s: cannot open the file (%s); name another database with %s", path,
+                             strerror(errno), fa2i_naming());
         goto done;
     }
     FA2_TRY(fa2i_trust_file(path, resolved, &info));
+    if (!is_accessible(resolved, R_OK))
+        FA2_TRY(not_readable(path, resolved, &info));
     copy = fa2i_strdup(resolved);
-    if (copy == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "out of memory");
-        goto done;
-    }
+    if (copy == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
     *ret_resolved = copy;
     *ret_info = info;
 done:
     free(resolved); /* realpath's own */
     return st;
-}
-
-static bool is_writable(const char *path, int mode)
-{
-    return faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0;
 }
 
 /* Gets the folder of a file, whose path is resolved. *ret_folder belongs to the caller. */
@@ -280,7 +293,7 @@ fa2_status fa2i_path_folder_writable(const char *resolved, bool *ret_writable)
     char *folder = NULL;
     const fa2_status st = folder_of(resolved, &folder);
     if (st == FA2_OK)
-        *ret_writable = is_writable(folder, W_OK | X_OK);
+        *ret_writable = is_accessible(folder, W_OK | X_OK);
     fa2i_free(folder);
     return st;
 }
@@ -305,10 +318,10 @@ static fa2_status not_writable(const char *name, const char *what, const char *p
 fa2_status fa2i_path_check_writable(const char *name, const char *resolved)
 {
     char *folder = NULL;
-    if (!is_writable(resolved, W_OK))
+    if (!is_accessible(resolved, W_OK))
         return not_writable(name, "the file", resolved, errno);
     fa2_status st = folder_of(resolved, &folder);
-    if (st == FA2_OK && !is_writable(folder, W_OK | X_OK))
+    if (st == FA2_OK && !is_accessible(folder, W_OK | X_OK))
         st = not_writable(name, "SQLite keeps its journal beside the file, and that folder", folder, errno);
     fa2i_free(folder);
     return st;

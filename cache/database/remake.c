@@ -4,6 +4,7 @@
  *
  * Invariants:
  * - the file is locked from the check until it is written;
+ * - a last page that is not whole is ignored;
  * - only the tables are read, and the index of the problems, which has their fields. Everything else is made anew;
  * - a row that its table's types and conditions refuse is left out and counted;
  * - answers are left out, because contexts find them again.
@@ -16,11 +17,13 @@
 #include <string.h>
 #include <unistd.h>
 #include "cache/database/columns.h"
+#include "cache/database/limits.h"
 #include "cache/database/mend.h"
 #include "cache/database/rules.h"
 #include "cache/database/trial.h"
 #include "cache/database/trust.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 
 /* Each table refers only to tables before it. */
 static const char *const tables[] = {"device",       "problem",     "session", "kernel",  "code",  "image",
@@ -139,7 +142,7 @@ static fa2_status look(fa2i_cache *cache, fa2i_cache *reference, finding *f)
     if (!has && id == FA2I_APPLICATION_ID)
         FA2_TRY(has_strange_name(cache, reference, &strange));
     FA2_TRY(fa2i_sql_row(cache, "PRAGMA integrity_check(1)", NULL, 0, &stmt));
-    fa2i_sql_column_text(stmt, 0, f->cause, sizeof f->cause);
+    fa2i_sql_column_line(stmt, 0, f->cause, sizeof f->cause);
     f->intact = strcmp(f->cause, "ok") == 0;
     if (other_version && !(wrong_version && has))
         f->cause[0] = '\0'; /* the tables are of a version that this fa2 does not know */
@@ -159,6 +162,8 @@ done:
 }
 
 /* ---- reading ---- */
+
+enum { PAGE_LEAST = 512, PAGE_MOST = 65536 };
 
 /* Writes the numbers of SQLite's file header that are the same in every file of fa2, and the numbers that depend on the
  * size. */
@@ -190,6 +195,8 @@ static fa2_status open_source(const fa2i_cache *cache, unsigned char *data, size
     if (st != FA2_OK)
         return st;
     sqlite3_db_config(source->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
+    source->stop = cache->stop;
+    source->remade.hopeless = true;
     st = fa2i_sql_script(source, "PRAGMA cell_size_check = OFF; PRAGMA writable_schema = ON");
     if (st == FA2_OK)
         *ret_source = source;
@@ -290,7 +297,9 @@ static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, cons
     fa2_status st = open_tables(cache, reference, image, &data, &bytes);
     if (st != FA2_OK)
         return st;
-    const fa2i_image restored = {data, (size_t)bytes, image->page_bytes};
+    fa2i_image restored = *image;
+    restored.data = data;
+    restored.bytes = (size_t)bytes;
     fa2i_trial_tables(&restored, tables, COPIED_COUNT);
     st = open_source(cache, data, (size_t)bytes, &source);
     if (st == FA2_OK && !has_tables(source, reference))
@@ -302,23 +311,45 @@ static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, cons
     return st;
 }
 
+/* Reads the file as whole pages of this size. Returns false if it has none, or if it is no size of a page. */
+static bool set_page_size(fa2i_image *image, size_t bytes, size_t size)
+{
+    if (size < PAGE_LEAST || size > PAGE_MOST || (size & (size - 1)) != 0 || size > bytes)
+        return false;
+    image->page_bytes = size;
+    image->bytes = bytes - bytes % size;
+    return true;
+}
+
+/* rest: the number of bytes after the last whole page. */
+static void say_rest(const fa2i_cache *cache, size_t rest)
+{
+    fa2i_text line = {0};
+    fa2i_text_add(&line, "%s: its last page is not whole; its %zu byte%s ignored", cache->path, rest,
+                  rest == 1 ? " is" : "s are");
+    if (cache->log != NULL && !line.failed)
+        cache->log(cache->log_user, line.data);
+    fa2i_text_done(&line);
+}
+
 /* intact: SQLite finds no fault with the file's pages. */
 static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, const char *resolved, bool intact,
                               fa2i_cache **ret_source)
 {
-    enum { PAGE_LEAST = 512, PAGE_MOST = 65536 };
     unsigned char *data = NULL;
     size_t bytes = 0;
+    double next_line = fa2i_now_s() + 1;
     fa2_status st = fa2i_trust_read(cache->path, resolved, &data, &bytes);
     if (st != FA2_OK || bytes < PAGE_LEAST) {
         sqlite3_free(data);
         return st != FA2_OK ? st : FA2_E_NOT_FOUND;
     }
     const unsigned said = (unsigned)data[16] << 8 | (unsigned)data[17] << 16;
-    const bool is_size = said >= PAGE_LEAST && said <= PAGE_MOST && (said & (said - 1)) == 0 && bytes % said == 0;
-    fa2i_image image = {data, bytes, said};
+    fa2i_image image = {
+        .data = data, .cache = cache, .deadline = fa2i_clock_thread_s() + FA2I_TRIAL_SECONDS, .next_line = &next_line};
+    const bool is_size = set_page_size(&image, bytes, said);
     if (is_size && !intact) { /* before the list of tables is written */
-        put_header(data, bytes, said);
+        put_header(data, image.bytes, said);
         fa2i_trial_schema(&image, tables, TABLE_COUNT, false);
     }
     st = is_size ? open_with(cache, reference, &image, ret_source) : FA2_E_NOT_FOUND;
@@ -326,13 +357,12 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
         fa2i_trial_schema(&image, tables, TABLE_COUNT, true);
         st = open_with(cache, reference, &image, ret_source);
     }
-    for (size_t size = PAGE_LEAST; !intact && st == FA2_E_NOT_FOUND && size <= PAGE_MOST; size *= 2) {
-        image.page_bytes = size;
-        if (bytes % size == 0)
-            st = open_with(cache, reference, &image, ret_source);
-    }
+    for (size_t size = PAGE_LEAST; !intact && st == FA2_E_NOT_FOUND && set_page_size(&image, bytes, size); size *= 2)
+        st = open_with(cache, reference, &image, ret_source);
+    if (st == FA2_OK && image.bytes < bytes)
+        say_rest(cache, bytes - image.bytes);
     sqlite3_free(data);
-    return st;
+    return fa2i_limits_stopped(cache) && st == FA2_E_NOT_FOUND ? fa2i_limits_fail_stopped(cache) : st;
 }
 
 /* ---- copying ---- */
@@ -523,11 +553,24 @@ done:
 
 /* ---- all ---- */
 
+static void say_begin(const fa2i_cache *cache, const finding *f)
+{
+    fa2i_text line = {0};
+    fa2i_text_add(&line,
+                  "%s: is damaged (%s); reading what can be read. The file is written at the end, at once, and "
+                  "stays as it is if this is stopped before",
+                  cache->path, f->cause);
+    if (cache->log != NULL && !line.failed)
+        cache->log(cache->log_user, line.data);
+    fa2i_text_done(&line);
+}
+
 static fa2_status remake(fa2i_cache *cache, fa2i_cache *fresh, const char *resolved, const finding *f)
 {
     fa2_status st;
     fa2i_cache *source = NULL;
     size_t refused = 0;
+    say_begin(cache, f);
     /* A log may hold content that the file does not have yet. */
     (void)sqlite3_exec(cache->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
     FA2_TRY(read_source(cache, fresh, resolved, f->intact, &source));
@@ -538,6 +581,7 @@ static fa2_status remake(fa2i_cache *cache, fa2i_cache *fresh, const char *resol
     snprintf(cache->remade.cause, sizeof cache->remade.cause, "%s", f->cause);
 done:
     fa2i_cache_close(source);
+    cache->remade.hopeless = st == FA2_E_NOT_FOUND;
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 

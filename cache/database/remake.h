@@ -7,8 +7,7 @@
  *
  * Errors as in cache.h; then the file is as before. Threads: while the cache is opened.
  */
-#ifndef FA2I_CACHE_REMAKE_H
-#define FA2I_CACHE_REMAKE_H
+#pragma once
 
 #include "cache/internal.h"
 
@@ -18,5 +17,3 @@ fa2_status fa2i_remake_has_columns(fa2i_cache *cache, fa2i_cache *reference, con
 /* Check a file that is open for writing, and make it anew if it is damaged. If its tables are not of this version, do
  * nothing, because opening reports that. cache->remade says what was done. */
 fa2_status fa2i_remake_if_damaged(fa2i_cache *cache, const char *resolved);
-
-#endif

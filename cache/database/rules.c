@@ -25,10 +25,9 @@ enum { RULE_COUNT = sizeof rules / sizeof *rules };
 
 const fa2i_rule *fa2i_rule_of(const char *table, const char *column)
 {
-    for (size_t i = 0; i < RULE_COUNT; i++) {
+    for (size_t i = 0; i < RULE_COUNT; i++)
         if (strcmp(rules[i].column, column) == 0 && strcmp(rules[i].table, table) == 0)
             return &rules[i];
-    }
     assert(false && "a column without a rule");
     return &rules[0];
 }
@@ -62,10 +61,9 @@ static bool has_form(const char *text, size_t bytes, const char *pattern)
 
 static bool is_one_of(const char *text, size_t bytes, const char *const *words, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (strlen(words[i]) == bytes && memcmp(words[i], text, bytes) == 0)
             return true;
-    }
     return false;
 }
 
@@ -123,58 +121,35 @@ bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
 
 /* ---- sentences ---- */
 
+_Static_assert(2 * FA2I_KEY_BYTES == 64, "the text of FA2I_RULE_KEY says 64");
+
 static void describe(const fa2i_rule *rule, char *out, size_t bytes)
 {
-    switch (rule->kind) {
-    case FA2I_RULE_INT:
+    static const char *const texts[] = {[FA2I_RULE_FINITE] = "a finite number from 0 on, or null",
+                                        [FA2I_RULE_OUTCOME] = "an outcome (ok, compile_error, ...)",
+                                        [FA2I_RULE_ORIGIN] = "tune, build or import",
+                                        [FA2I_RULE_TARGET] = "like sm_86 or compute_86",
+                                        [FA2I_RULE_HEX16] = "16 hex digits",
+                                        [FA2I_RULE_MOMENT] = "like 2026-11-21T17:45:00Z",
+                                        [FA2I_RULE_ENDED] = "like 2026-11-21T17:45:00Z",
+                                        [FA2I_RULE_LOG] = "text without NUL, or null",
+                                        [FA2I_RULE_ID] = "a whole number",
+                                        [FA2I_RULE_BYTES] = "bytes",
+                                        [FA2I_RULE_KEY] = "64 hex digits",
+                                        [FA2I_RULE_PROBLEM] = "the bytes of a problem"};
+    if (texts[rule->kind] != NULL)
+        snprintf(out, bytes, "%s", texts[rule->kind]);
+    else if (rule->kind == FA2I_RULE_INT)
         snprintf(out, bytes, "a whole number from %lld to %lld", (long long)rule->least, (long long)rule->most);
-        break;
-    case FA2I_RULE_REAL:
+    else if (rule->kind == FA2I_RULE_REAL)
         snprintf(out, bytes, "a number from 0 to %g", FA2I_US_MAX);
-        break;
-    case FA2I_RULE_FINITE:
-        snprintf(out, bytes, "a finite number from 0 on, or null");
-        break;
-    case FA2I_RULE_REMARK:
+    else if (rule->kind == FA2I_RULE_REMARK)
         snprintf(out, bytes, "text of up to %d bytes without NUL", (int)rule->most);
-        break;
-    case FA2I_RULE_OUTCOME:
-        snprintf(out, bytes, "an outcome (ok, compile_error, ...)");
-        break;
-    case FA2I_RULE_ORIGIN:
-        snprintf(out, bytes, "tune, build or import");
-        break;
-    case FA2I_RULE_TARGET:
-        snprintf(out, bytes, "like sm_86 or compute_86");
-        break;
-    case FA2I_RULE_HEX16:
-        snprintf(out, bytes, "16 hex digits");
-        break;
-    case FA2I_RULE_MOMENT:
-    case FA2I_RULE_ENDED:
-        snprintf(out, bytes, "like 2026-11-21T17:45:00Z");
-        break;
-    case FA2I_RULE_LOG:
-        snprintf(out, bytes, "text without NUL, or null");
-        break;
-    case FA2I_RULE_ID:
-        snprintf(out, bytes, "a whole number");
-        break;
-    case FA2I_RULE_BYTES:
-        snprintf(out, bytes, "bytes");
-        break;
-    case FA2I_RULE_KEY:
-        snprintf(out, bytes, "%d hex digits", 2 * FA2I_KEY_BYTES);
-        break;
-    case FA2I_RULE_PROBLEM:
-        snprintf(out, bytes, "the bytes of a problem");
-        break;
-    default:
+    else
         snprintf(out, bytes, "text of %d to %d bytes%s", (int)rule->least, (int)rule->most,
                  rule->kind == FA2I_RULE_VARIANT  ? " of a-z, 0-9, '_', '=' and blanks"
                  : rule->kind == FA2I_RULE_RECIPE ? " that says how a kernel is launched"
                                                   : " of printable UTF-8");
-    }
 }
 
 void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_RULE_CHARS])
@@ -205,10 +180,9 @@ const char *fa2i_winner_fault(const fa2i_winner *w)
 const char *fa2i_measurement_fault(const fa2i_measurement *m)
 {
     const double us[] = {m->min_us, m->q1_us, m->median_us, m->q3_us};
-    for (size_t i = 0; i < sizeof us / sizeof us[0]; i++) {
+    for (size_t i = 0; i < sizeof us / sizeof us[0]; i++)
         if (!(us[i] >= 0 && us[i] <= FA2I_US_MAX))
             return "its times are not all from 0 to 1e15 us";
-    }
     if (m->n < 0 || m->max_error < 0)
         return "its number of samples or its error is below 0";
     return m->n == 0 || m->median_us > 0 ? NULL : "its samples took 0 us";
@@ -226,10 +200,9 @@ bool fa2i_card_is_sound(const fa2i_card *card)
                    {"l2_bytes", card->l2_bytes},
                    {"clock_khz", card->clock_khz},
                    {"bandwidth_bytes", card->bandwidth_bytes}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!takes_int(fa2i_rule_of("device", numbers[i].column), numbers[i].value))
             return false;
-    }
     return true;
 }
 
@@ -339,30 +312,20 @@ static void measurement_fault_sql(sqlite3_context *context, int count, sqlite3_v
 
 int fa2i_rules_register(sqlite3 *db, size_t *mended)
 {
-    static const struct {
-        const char *name;
-        int arguments;
-        void (*function)(sqlite3_context *, int, sqlite3_value **);
-    } functions[] = {{"fa2_fault", 2, fault_sql},
-                     {"fa2_winner_fault", 4, winner_fault_sql},
-                     {"fa2_measurement_fault", 2, measurement_fault_sql},
-                     {"fa2_mended", -1, mended_sql},
-                     {"fa2_json_value", 1, json_value_sql}};
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    int code = SQLITE_OK;
-    for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
-        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, mended,
-                                          functions[i].function, NULL, NULL, NULL);
-    return code;
+    static const fa2i_sql_function functions[] = {{"fa2_fault", 2, fault_sql},
+                                                  {"fa2_winner_fault", 4, winner_fault_sql},
+                                                  {"fa2_measurement_fault", 2, measurement_fault_sql},
+                                                  {"fa2_mended", -1, mended_sql},
+                                                  {"fa2_json_value", 1, json_value_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), mended);
 }
 
 void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
 {
     fa2i_text_add(sql, "coalesce(");
-    for (int i = 0; i < RULE_COUNT; i++) {
+    for (int i = 0; i < RULE_COUNT; i++)
         if (strcmp(rules[i].table, table) == 0)
             fa2i_text_add(sql, "fa2_fault(%d, %s), ", i, rules[i].column);
-    }
     if (strcmp(table, "problem") == 0)
         fa2i_text_add(sql, "fa2_problem_fault(%s), ", fa2i_columns_fields);
     if (strcmp(table, "winner") == 0)
@@ -375,10 +338,9 @@ void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
 /* Returns the index of a column's rule; -1: it has none. */
 static int find_rule(const char *table, const char *column)
 {
-    for (int i = 0; i < RULE_COUNT; i++) {
+    for (int i = 0; i < RULE_COUNT; i++)
         if (strcmp(rules[i].table, table) == 0 && strcmp(rules[i].column, column) == 0)
             return i;
-    }
     return -1;
 }
 
@@ -403,8 +365,7 @@ fa2_status fa2i_rules_mend(fa2i_cache *cache)
         fa2i_text_add(&sql, "UPDATE OR IGNORE %s AS t SET %s = ", rules[i].table, rules[i].column);
         fa2i_rules_add_mended(&sql, rules[i].table, rules[i].column);
         fa2i_text_add(&sql, " WHERE fa2_fault(%d, t.%s) IS NOT NULL", i, rules[i].column);
-        st = sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, sql.data, NULL, 0);
-        fa2i_text_done(&sql);
+        st = fa2i_sql_script_text(cache, &sql);
     }
     return st;
 }

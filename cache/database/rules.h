@@ -3,8 +3,7 @@
  *
  * Pure, except for the registration; thread-safe.
  */
-#ifndef FA2I_CACHE_RULES_H
-#define FA2I_CACHE_RULES_H
+#pragma once
 
 #include "cache/internal.h"
 #include "runtime/base/text.h"
@@ -69,5 +68,3 @@ void fa2i_rules_add_mended(fa2i_text *sql, const char *table, const char *column
 
 /* Mend the values of all tables in place. Inside a transaction for writing. */
 fa2_status fa2i_rules_mend(fa2i_cache *cache);
-
-#endif

@@ -18,7 +18,6 @@
 #include <string.h>
 #include "cache/database/strangers.h"
 #include "gen/asset.h"
-#include "runtime/base/alloc.h"
 
 enum { SCHEMA_VERSION = 4 };
 
@@ -48,22 +47,17 @@ static fa2_status version_of(fa2i_cache *cache, bool *ret_made)
     int64_t id = 0;
     int64_t version = 0;
     int64_t objects = 0;
-
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA application_id", NULL, 0, &id));
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version));
     FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects));
-    if (id != FA2I_APPLICATION_ID && (id != 0 || version != 0 || objects != 0)) {
-        st = fa2i_fail(FA2_E_DATABASE, "%s: is an SQLite database, but not one of fa2; name another with %s",
-                       cache->path, fa2i_naming());
-        goto done;
-    }
-    if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0) {
-        st = fa2i_fail(FA2_E_DATABASE,
-                       "%s: is a damaged fa2 database: it holds tables, and its schema version is "
-                       "0; put a copy in its place, or move it away and tune again",
-                       cache->path);
-        goto done;
-    }
+    if (id != FA2I_APPLICATION_ID && (id != 0 || version != 0 || objects != 0))
+        FA2_TRY(fa2i_fail(FA2_E_DATABASE, "%s: is an SQLite database, but not one of fa2; name another with %s",
+                          cache->path, fa2i_naming()));
+    if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0)
+        FA2_TRY(fa2i_fail(FA2_E_DATABASE,
+                          "%s: is a damaged fa2 database: it holds tables, and its schema version is "
+                          "0; put a copy in its place, or move it away and tune again",
+                          cache->path));
     if (version != 0 && version != SCHEMA_VERSION)
         FA2_TRY(refuse_version(cache, version));
     *ret_made = version == SCHEMA_VERSION;
@@ -102,7 +96,6 @@ static fa2_status make_tables(fa2i_cache *cache)
     fa2_status st;
     bool made = false;
     char pragma[64];
-
     assert(script != NULL);
     FA2_TRY(version_of(cache, &made));
     if (made) /* another process did it */
@@ -231,7 +224,6 @@ static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *r
     sqlite3_stmt *stmt = NULL, *count = NULL;
     part found = {.type = ""};
     int64_t same = 1;
-
     FA2_TRY(fa2i_sql_prepare(cache, "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
                              none, 3, &count));
     FA2_TRY(fa2i_sql_prepare(reference, parts, NULL, 0, &stmt));
@@ -336,7 +328,6 @@ static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *s
     sqlite3_stmt *table = NULL, *ours = NULL, *theirs = NULL;
     bool lacks = false;
     char name[64];
-
     FA2_TRY(fa2i_sql_prepare(cache, columns_sql, none, 1, &ours));
     FA2_TRY(fa2i_sql_prepare(reference, columns_sql, none, 1, &theirs));
     FA2_TRY(fa2i_sql_prepare(reference, tables_sql, NULL, 0, &table));
@@ -349,8 +340,7 @@ static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *s
                             name, sizeof name);
         if (lacks)
             snprintf(sentence, sentence_bytes,
-                     "its table '%s' lacks the column '%s'; put a copy in its place, or move it "
-                     "away and tune again",
+                     "its table '%s' lacks the column '%s'; put a copy in its place, or move it away and tune again",
                      of, name);
     }
 done:

@@ -16,7 +16,8 @@
 PRAGMA application_id = 0x46413254; -- "FA2T"
 
 -- A GPU model, or the card that stands for an SM in a build without a GPU. The columns of the UNIQUE
--- list tell two cards apart; the cost model uses the others.
+-- list tell two cards apart; the cost model uses the others. "proxy sm_86 on NVIDIA H100" is a GPU that
+-- played an older SM (tune --arch). Its times are evidence for no call.
 CREATE TABLE device (
     id               INTEGER PRIMARY KEY,
     name             TEXT    NOT NULL,
@@ -35,7 +36,7 @@ CREATE TABLE device (
 CREATE TABLE problem (
     id       INTEGER PRIMARY KEY,
     op       TEXT    NOT NULL, -- forward
-    dtype    TEXT    NOT NULL, -- fp16, bf16
+    dtype    TEXT    NOT NULL, -- fp16, bf16, fp32
     batch    INTEGER NOT NULL,
     heads_q  INTEGER NOT NULL,
     heads_kv INTEGER NOT NULL,

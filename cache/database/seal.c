@@ -43,9 +43,6 @@ static void hash_sql(sqlite3_context *context, int count, sqlite3_value **values
 
 int fa2i_seal_register(sqlite3 *db)
 {
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    const int code = sqlite3_create_function_v2(db, "fa2_hash", 1, flags, NULL, hash_sql, NULL, NULL, NULL);
-    return code != SQLITE_OK
-               ? code
-               : sqlite3_create_function_v2(db, "fa2_seal", SEALED_PARTS, flags, NULL, hash_sql, NULL, NULL, NULL);
+    static const fa2i_sql_function functions[] = {{"fa2_hash", 1, hash_sql}, {"fa2_seal", SEALED_PARTS, hash_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), NULL);
 }

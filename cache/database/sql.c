@@ -13,46 +13,66 @@
 #include "cache/database/limits.h"
 #include "cache/content/notes.h"
 #include "cache/database/trust.h"
+#include "runtime/base/alloc.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+static const char hopeless[] = ": too little of it can be read to make it anew; move the file away, and tune again or "
+                               "import an export; or name another database";
 static const char moved[] = ": was deleted or replaced while it was open; run this again";
 
+typedef struct advice {
+    int code;
+    const char *text;
+    const char *rest; /* "--db", the file's path in quotes and this follow the text; NULL: nothing does */
+} advice;
+
 /* Returns advice for a result code. An extended code stands before its primary code. */
-static const char *advice(int code)
+static const advice *advice_for(int code)
 {
-    static const struct {
-        int code;
-        const char *text;
-    } known[] = {
-        {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check --db FILE` "
-                                   "restores the last good state"},
-        {SQLITE_READONLY_DBMOVED, moved},
-        {SQLITE_READONLY, ": make the file and its folder writable, or name another database"},
-        {SQLITE_NOTADB, ": move the file away, or name another database; if it was one of fa2's, "
-                        "`fa2-tune gc --db FILE` mends it"},
-        {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc --db FILE` makes it anew from what can be read"},
-        {SQLITE_ERROR, ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
-        {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder"},
-        {SQLITE_PERM, ": check the permissions of the file and of its folder"},
-        {SQLITE_INTERRUPT, " after all the time that a call may take; `fa2-tune check --db FILE` says more"},
-        {SQLITE_FULL, ": free some space and run this again; what was stored before is safe"},
-        {SQLITE_IOERR, ": check the disk (full? quota? network?)"},
-        {SQLITE_BUSY, ": another process has been writing for 10 s or more; try again when it is done"},
+    static const advice known[] = {
+        {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check",
+         "` restores the last good state"},
+        {SQLITE_READONLY_DBMOVED, moved, NULL},
+        {SQLITE_READONLY, ": make the file and its folder writable, or name another database", NULL},
+        {SQLITE_NOTADB, ": move the file away, or name another database; if it was one of fa2's, `fa2-tune gc",
+         "` first tries to mend it"},
+        {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc",
+         "` makes it anew from what can be read. If that is too little, move the file away, and tune again or import "
+         "an export"},
+        {SQLITE_ERROR, ": its tables are not those of this fa2; `fa2-tune check", "` says more"},
+        {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder", NULL},
+        {SQLITE_PERM, ": check the permissions of the file and of its folder", NULL},
+        {SQLITE_INTERRUPT, " after all the time that a call may take; `fa2-tune check", "` says more"},
+        {SQLITE_FULL, ": free some space and run this again; what was stored before is safe", NULL},
+        {SQLITE_IOERR, ": check the disk (full? quota? network?)", NULL},
+        {SQLITE_BUSY, ": another process has been writing for 10 s or more; try again when it is done", NULL},
     };
+    static const advice none = {0, "", NULL};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (known[i].code == code || known[i].code == (code & 0xff))
-            return known[i].text;
+            return &known[i];
     }
-    return "";
+    return &none;
 }
 
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code)
 {
-    fa2_status st = (code & 0xff) == SQLITE_NOMEM ? FA2_E_MEMORY : FA2_E_DATABASE;
-    return fa2i_fail(st, "%s: %s%s", cache->path, sqlite3_errmsg(cache->db), advice(code));
+    const int primary = code & 0xff;
+    const fa2_status st = primary == SQLITE_NOMEM ? FA2_E_MEMORY : FA2_E_DATABASE;
+    const bool damaged = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
+    const char *what = sqlite3_errmsg(cache->db);
+    const advice *a = advice_for(code);
+    if (primary == SQLITE_INTERRUPT && fa2i_limits_stopped(cache))
+        return fa2i_limits_fail_stopped(cache);
+    if (damaged && cache->remade.hopeless)
+        return fa2i_fail(st, "%s: %s%s", cache->path, what, hopeless);
+    if (a->rest == NULL)
+        return fa2i_fail(st, "%s: %s%s", cache->path, what, a->text);
+    return fa2i_fail(st, "%s: %s%s --db '%s'%s", cache->path, what, a->text, cache->path, a->rest);
 }
 
 static int bind(sqlite3_stmt *stmt, int index, const fa2i_sql_value *value)
@@ -122,7 +142,6 @@ fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     bool row = false;
-
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     if (row) {
@@ -141,7 +160,6 @@ fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     bool row = true;
-
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     while (row)
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));
@@ -176,6 +194,27 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script)
 {
     int code = sqlite3_exec(cache->db, script, NULL, NULL, NULL);
     return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
+}
+
+fa2_status fa2i_sql_prepare_text(fa2i_cache *cache, fa2i_text *text, const fa2i_sql_value *values, size_t count,
+                                 sqlite3_stmt **ret_stmt)
+{
+    char *sql = NULL;
+    fa2_status st = fa2i_text_take(text, &sql);
+    if (st == FA2_OK)
+        st = fa2i_sql_prepare(cache, sql, values, count, ret_stmt);
+    fa2i_free(sql);
+    return st;
+}
+
+fa2_status fa2i_sql_script_text(fa2i_cache *cache, fa2i_text *text)
+{
+    char *sql = NULL;
+    fa2_status st = fa2i_text_take(text, &sql);
+    if (st == FA2_OK)
+        st = fa2i_sql_script(cache, sql);
+    fa2i_free(sql);
+    return st;
 }
 
 bool fa2i_sql_has_moved(const fa2i_cache *cache)
@@ -249,6 +288,12 @@ fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st)
     return st;
 }
 
+fa2_status fa2i_sql_close(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_status st)
+{
+    sqlite3_finalize(stmt);
+    return fa2i_sql_end(cache, st);
+}
+
 fa2_status fa2i_sql_need_json(fa2i_cache *cache)
 {
     int64_t valid = 0;
@@ -258,10 +303,27 @@ fa2_status fa2i_sql_need_json(fa2i_cache *cache)
                      cache->path, sqlite3_libversion());
 }
 
+int fa2i_sql_register(sqlite3 *db, const fa2i_sql_function *functions, size_t count, void *user)
+{
+    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
+    int code = SQLITE_OK;
+    for (size_t i = 0; code == SQLITE_OK && i < count; i++)
+        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, user,
+                                          functions[i].function, NULL, NULL, NULL);
+    return code;
+}
+
 void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);
     snprintf(out, out_bytes, "%s", text != NULL ? text : "");
+}
+
+void fa2i_sql_column_line(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes)
+{
+    fa2i_sql_column_text(stmt, column, out, out_bytes);
+    for (char *at = out; (at = strchr(at, '\n')) != NULL;)
+        *at = ' ';
 }
 
 double fa2i_sql_column_error(sqlite3_stmt *stmt, int column)

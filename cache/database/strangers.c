@@ -310,15 +310,12 @@ static fa2_status add_drop(fa2i_cache *cache, const object *o, void *user, bool 
 fa2_status fa2i_strangers_drop(fa2i_cache *cache, fa2i_cache *reference)
 {
     drop d = {.script = {0}};
-    char *script = NULL;
     fa2_status st;
     FA2_TRY(new_file_init(&d.file, reference));
     FA2_TRY(visit_all(cache, add_drop, &d));
-    FA2_TRY(fa2i_text_take(&d.script, &script));
-    FA2_TRY(fa2i_sql_script(cache, script));
+    FA2_TRY(fa2i_sql_script_text(cache, &d.script));
 done:
     new_file_done(&d.file);
     fa2i_text_done(&d.script);
-    fa2i_free(script);
     return st;
 }

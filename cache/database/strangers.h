@@ -5,8 +5,7 @@
  *
  * Errors. FA2_E_DATABASE names the object and says what to do. Threads: inside a transaction of the cache.
  */
-#ifndef FA2I_CACHE_STRANGERS_H
-#define FA2I_CACHE_STRANGERS_H
+#pragma once
 
 #include "cache/internal.h"
 
@@ -20,5 +19,3 @@ fa2_status fa2i_strangers_find(fa2i_cache *cache, fa2i_cache *reference, char *s
 /* Drop triggers, indexes and views that a new file does not have, or has with another text. Tables stay, because
  * somebody may need them. Under the write lock. */
 fa2_status fa2i_strangers_drop(fa2i_cache *cache, fa2i_cache *reference);
-
-#endif

@@ -6,31 +6,30 @@
  * Invariants:
  * - a call changes at most one bit, and only if the check finds no fault after that. Several bits can pass, because
  *   SQLite does not know the rules for values. The bit with the fewest wrong values is taken;
- * - the time is limited, because the check of a large table takes long.
+ * - the time is limited, because the check of a large table takes long, and a file may have too many wrong bits.
  */
 #include "cache/database/trial.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include "cache/database/limits.h"
 #include "cache/database/mend.h"
-#include "cache/internal.h"
 #include "runtime/base/clock.h"
 
 enum { PAGES_MOST = 256, CELLS_MOST = 512, CELL_BYTES = 48, OVERFLOW_MOST = 64, FILE_HEADER_BYTES = 100 };
 enum { LEAF_INDEX = 10, LEAF_TABLE = 13, INNER_INDEX = 2, INNER_TABLE = 5 };
-#define TRIAL_SECONDS 20.0
 
 /* A table whose pages are tried. */
 typedef struct trial {
     const fa2i_image *image;
     fa2i_cache *cache;  /* a database in memory that uses these bytes */
+    const char *table;  /* its name */
     const char *sql;    /* its first column is "ok" if nothing is wrong */
     const char *quick;  /* the same of the pages alone; NULL: bits are tried on which the list of tables depends */
     const char *faults; /* counts impossible values */
     const char *wanted; /* its first column is "ok" if rows that must be there are there; NULL: no such rows */
     sqlite3_stmt *quick_check, *wanted_check, *faults_count; /* compiled once; see is_promising */
-    double deadline;
     size_t at; /* byte offset of the best bit, and the bit; 0: none passed yet */
     unsigned char bit;
     int64_t fewest; /* wrong values with that bit changed; at first, with none changed */
@@ -167,10 +166,30 @@ static void try_bit(trial *t, size_t at, unsigned char bit)
         count_change(t->image); /* is_ok read the list of tables with the bit changed */
 }
 
+static bool is_over(const trial *t)
+{
+    return fa2i_limits_stopped(t->image->cache) || fa2i_clock_thread_s() > t->image->deadline;
+}
+
+/* Tells the log from time to time that the work goes on. */
+static void say_progress(const trial *t)
+{
+    char line[160];
+    const fa2i_cache *cache = t->image->cache;
+    const double now = fa2i_now_s(), left = t->image->deadline - fa2i_clock_thread_s();
+    if (cache->log == NULL || now < *t->image->next_line)
+        return;
+    *t->image->next_line = now + FA2I_TRIAL_LINES_S;
+    snprintf(line, sizeof line, "looking for a wrong bit in the table %s, which cannot be read (at most %.0f s more)",
+             t->table, left);
+    cache->log(cache->log_user, line);
+}
+
 /* Tries each bit of some bytes. */
 static void try_bytes(trial *t, size_t first, size_t count)
 {
-    for (size_t i = first; i < first + count && i < t->image->bytes && fa2i_clock_thread_s() < t->deadline; i++) {
+    for (size_t i = first; i < first + count && i < t->image->bytes && !is_over(t); i++) {
+        say_progress(t);
         for (int bit = 0; bit < 8 && !is_found(t); bit++)
             try_bit(t, i, (unsigned char)(1U << bit));
     }
@@ -308,6 +327,7 @@ static bool open_image(trial *t, const fa2i_image *image)
     if (fa2i_cache_open_empty("a damaged database", &t->cache) != FA2_OK)
         return false;
     sqlite3_db_config(t->cache->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
+    t->cache->stop = image->cache->stop;
     const int code = sqlite3_deserialize(t->cache->db, "main", image->data, (sqlite3_int64)image->bytes,
                                          (sqlite3_int64)image->bytes, SQLITE_DESERIALIZE_READONLY);
     return code == SQLITE_OK &&
@@ -319,16 +339,17 @@ static void done(trial *t)
     fa2i_cache_close(t->cache);
 }
 
-/* The statements stay the caller's. */
-static void begin(trial *t, const char *sql, const char *quick, const char *wanted, const char *faults)
+/* The texts stay the caller's. */
+static void begin(trial *t, const char *table, const char *sql, const char *quick, const char *wanted,
+                  const char *faults)
 {
     *t = (trial){.image = t->image,
                  .cache = t->cache,
+                 .table = table,
                  .sql = sql,
                  .quick = quick,
                  .wanted = wanted,
                  .faults = faults,
-                 .deadline = fa2i_clock_thread_s() + TRIAL_SECONDS,
                  .fewest = INT64_MAX};
     t->readable = is_readable(t);
 }
@@ -388,7 +409,7 @@ void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int c
              count);
     trial t;
     if (open_image(&t, image)) {
-        begin(&t, sql, quick, wanted, faults);
+        begin(&t, "sqlite_schema", sql, quick, wanted, faults);
         if (has_broken_schema(&t) || (all && !t.readable)) {
             if (t.readable)
                 t.fewest = count_faults(&t);
@@ -437,7 +458,7 @@ static void try_table(trial *t, const char *table)
     snprintf(sql, sizeof sql, "PRAGMA integrity_check('%s')", table);
     fa2i_mend_add_faults(&faults, table);
     if (!faults.failed) {
-        begin(t, sql, sql, NULL, faults.data);
+        begin(t, table, sql, sql, NULL, faults.data);
         if (!t->readable) {
             (void)fa2i_sql_number(t->cache, "SELECT rootpage FROM sqlite_schema WHERE name = ?",
                                   FA2I_SQL_VALUES(values), &first);

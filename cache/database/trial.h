@@ -5,16 +5,22 @@
  *
  * Threads: any, with data of their own.
  */
-#ifndef FA2I_CACHE_TRIAL_H
-#define FA2I_CACHE_TRIAL_H
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "cache/internal.h"
+
+/* All trials of one file may take this long together, in processor time. The log hears of them after a second, and then
+ * every FA2I_TRIAL_LINES_S. */
+#define FA2I_TRIAL_SECONDS 20.0
+#define FA2I_TRIAL_LINES_S 5.0
 
 /* The bytes of a database file, with a valid header. */
 typedef struct fa2i_image {
     unsigned char *data; /* borrowed */
     size_t bytes, page_bytes;
+    const fa2i_cache *cache; /* of the file: its log is told of a trial, and its stop ends it */
+    double deadline;         /* as the thread's processor time */
+    double *next_line;       /* the time of the next line in the log, as fa2i_now_s; borrowed */
 } fa2i_image;
 
 /* Mend the pages of the list of tables, in which all of `tables` must be. all: also if SQLite finds no fault in the
@@ -23,5 +29,3 @@ void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int c
 
 /* Mend the pages of each of these tables, and the number of its first page; the tables' texts are right. */
 void fa2i_trial_tables(const fa2i_image *image, const char *const *tables, int count);
-
-#endif

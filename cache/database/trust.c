@@ -218,7 +218,6 @@ static fa2_status check_path(const char *name, char *path, bool holds_files)
     return st;
 }
 
-/* Checks the folder in which this file is. */
 static fa2_status check_folder_of(const char *name, const char *file, bool holds_files)
 {
     const char *slash = strrchr(file, '/');

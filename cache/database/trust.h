@@ -13,8 +13,7 @@
  * Errors. FA2_E_DATABASE says what is wrong, who owns it, and what helps; FA2_E_MEMORY. In every function, name is the
  * database's path as the caller gave it, for messages. Threads: any.
  */
-#ifndef FA2I_CACHE_TRUST_H
-#define FA2I_CACHE_TRUST_H
+#pragma once
 
 #include <sys/stat.h>
 #include "cache/internal.h"
@@ -37,5 +36,3 @@ fa2_status fa2i_trust_read(const char *name, const char *resolved, unsigned char
 
 /* May this user change its mode? */
 bool fa2i_trust_may_chmod(const struct stat *info);
-
-#endif

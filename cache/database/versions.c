@@ -3,7 +3,8 @@
  */
 #include "cache/database/versions.h"
 
-#include <string.h>
+#include "cache/internal.h"
+
 #include "runtime/ops/op.h"
 
 /* fa2_other_version(class, recipe) */
@@ -21,36 +22,19 @@ static void other_version_sql(sqlite3_context *context, int count, sqlite3_value
     sqlite3_result_int(context, other);
 }
 
-/* Returns the value of a digit in lower case, as SQLite's hex() is used here; -1: it is no digit. */
-static int digit_of(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c == '\0' ? NULL : strchr(digits, c);
-    return at == NULL ? -1 : (int)(at - digits);
-}
-
 /* fa2_key(text) */
 static void key_sql(sqlite3_context *context, int count, sqlite3_value **values)
 {
     const char *text = (const char *)sqlite3_value_text(values[0]);
     fa2i_key key;
+    size_t bytes = 0;
     (void)count;
-    if (text == NULL || strlen(text) != 2 * sizeof key.bytes)
-        return;
-    for (size_t i = 0; i < sizeof key.bytes; i++) {
-        const int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return;
-        key.bytes[i] = (unsigned char)(16 * high + low);
-    }
-    sqlite3_result_blob(context, key.bytes, sizeof key.bytes, SQLITE_TRANSIENT);
+    if (text != NULL && fa2i_hex_parse(text, key.bytes, sizeof key.bytes, &bytes) && bytes == sizeof key.bytes)
+        sqlite3_result_blob(context, key.bytes, sizeof key.bytes, SQLITE_TRANSIENT);
 }
 
 int fa2i_versions_register(sqlite3 *db)
 {
-    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    const int code =
-        sqlite3_create_function_v2(db, "fa2_other_version", 2, flags, NULL, other_version_sql, NULL, NULL, NULL);
-    return code != SQLITE_OK ? code
-                             : sqlite3_create_function_v2(db, "fa2_key", 1, flags, NULL, key_sql, NULL, NULL, NULL);
+    static const fa2i_sql_function functions[] = {{"fa2_other_version", 2, other_version_sql}, {"fa2_key", 1, key_sql}};
+    return fa2i_sql_register(db, FA2I_SQL_VALUES(functions), NULL);
 }

@@ -5,8 +5,7 @@
  *     fa2_other_version(class, recipe)    1: it is of another version; 0: of this version, or the recipe is invalid
  *     fa2_key(text)                       the key for a text of the views; NULL: the text is no key
  */
-#ifndef FA2I_CACHE_VERSIONS_H
-#define FA2I_CACHE_VERSIONS_H
+#pragma once
 
 #include <sqlite3.h>
 
@@ -16,5 +15,3 @@ int fa2i_versions_register(sqlite3 *db);
 /* For a row of a view with a column `key`; pass its full name, such as "winners.key". */
 #define FA2I_OTHER_VERSION_OF(key)                                                                                     \
     "coalesce((SELECT fa2_other_version(x.class, x.recipe) FROM kernel x WHERE x.key = fa2_key(" key ")), 0)"
-
-#endif

@@ -9,7 +9,6 @@
 #include "cache/internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 
 enum { FILE_BYTES_MAX = 64 << 20 };
 
@@ -85,7 +84,6 @@ fa2_status fa2i_shipped_read(const char *path, const fa2i_card *card, fa2_op op,
     size_t bytes = 0;
     fa2i_cache *cache = NULL;
     fa2i_evidence found = {0};
-
     FA2_TRY(read_file(path, &data, &bytes));
     FA2_TRY(fa2i_cache_open_bytes(path, FA2I_CACHE_READ, data, bytes, &cache));
     FA2_TRY(fa2i_cache_evidence(cache, card, op, abi, &found));

@@ -6,8 +6,7 @@
  * Times in us. Errors: FA2_E_MEMORY; FA2_E_IO, FA2_E_DATABASE and FA2_E_NOT_FOUND (it is empty) about one file, and the
  * evidence is then as before. Thread-safe.
  */
-#ifndef FA2I_CACHE_SHIPPED_H
-#define FA2I_CACHE_SHIPPED_H
+#pragma once
 
 #include "cache/content/evidence.h"
 
@@ -22,5 +21,3 @@ fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *car
 
 /* Does the evidence have shipped times of exactly this problem on exactly this card? */
 bool fa2i_shipped_knows(const fa2i_evidence *evidence, const fa2i_card *card, const fa2_problem *problem);
-
-#endif

@@ -1,76 +1,15 @@
 /*
+ * Lines with a kernel's code. Code is taken only if the caller trusts the file: it is run as the user's own.
+ *
  * - The lines of a kernel's code follow each other, each with the place of its first byte.
  * - The seal covers key, variant, class, recipe, target and code. So code is stored only with the record that it was
  *   exported with. Where the record here is another one, it does not match, and the file is refused.
  */
-#include "cache/transfer/code.h"
+#include "cache/transfer/import.h"
 
 #include <string.h>
 #include "cache/content/size_limit.h"
 #include "runtime/base/alloc.h"
-
-enum { PIECE_BYTES = 7000, CODE_BYTES_MAX = 64 << 20 };
-
-/* ---- writing ---- */
-
-static const char code_sql[] =
-    "SELECT k.key, i.seal, c.data FROM kernel k JOIN temp.sound_kernel USING (id) JOIN image i ON i.kernel = k.id "
-    "JOIN code c ON c.id = i.code WHERE k.id IN (SELECT kernel FROM winner UNION SELECT kernel FROM answer) "
-    "AND c.hash = fa2_hash(c.data) AND i.seal = fa2_seal(k.key, k.variant, k.class, k.recipe, k.target, c.data) "
-    "ORDER BY k.id";
-
-static void add_hex(fa2i_text *text, const uint8_t *bytes, size_t count)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < count; i++) {
-        const char two[] = {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
-        fa2i_text_add_bytes(text, two, 2);
-    }
-}
-
-/* Writes one line with the bytes from `at` on. */
-static fa2_status write_piece(const uint8_t *key, const uint8_t *seal, const uint8_t *code, size_t bytes, size_t at,
-                              fa2i_line_fn line, void *user)
-{
-    fa2i_text text = {0};
-    char *json = NULL;
-    fa2i_text_add(&text, "{\"type\":\"code\",\"kernel\":\"");
-    add_hex(&text, key, FA2I_KEY_BYTES);
-    fa2i_text_add(&text, "\",\"at\":%zu,\"bytes\":%zu,\"seal\":\"", at, bytes);
-    add_hex(&text, seal, FA2I_KEY_BYTES);
-    fa2i_text_add(&text, "\",\"hex\":\"");
-    add_hex(&text, code + at, bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
-    fa2i_text_add(&text, "\"}");
-    fa2_status st = fa2i_text_take(&text, &json);
-    if (st == FA2_OK)
-        st = line(user, json);
-    fa2i_free(json);
-    return st;
-}
-
-fa2_status fa2i_code_export(fa2i_cache *cache, fa2i_line_fn line, void *user, size_t *ret_lines, size_t *ret_kernels)
-{
-    fa2_status st;
-    sqlite3_stmt *stmt = NULL;
-
-    *ret_lines = *ret_kernels = 0;
-    FA2_TRY(fa2i_sql_prepare(cache, code_sql, NULL, 0, &stmt));
-    while (fa2i_sql_next(cache, stmt, &st)) {
-        const uint8_t *key = sqlite3_column_blob(stmt, 0), *seal = sqlite3_column_blob(stmt, 1);
-        const uint8_t *code = sqlite3_column_blob(stmt, 2);
-        const size_t bytes = (size_t)sqlite3_column_bytes(stmt, 2);
-        if (bytes > CODE_BYTES_MAX)
-            continue;
-        for (size_t at = 0; at < bytes; at += PIECE_BYTES, *ret_lines += 1)
-            FA2_TRY(write_piece(key, seal, code, bytes, at, line, user));
-        *ret_kernels += 1;
-    }
-done:
-    sqlite3_finalize(stmt);
-    return st;
-}
-
-/* ---- reading ---- */
 
 static fa2_status begin_code(fa2i_import *in, const fa2i_key *kernel, size_t bytes)
 {
@@ -133,11 +72,10 @@ static fa2_status add_piece(fa2i_import *in, const fa2i_key *kernel, bool *ret_c
     fa2i_code *code = &in->code;
     int64_t at = 0, bytes = 0;
     size_t count = 0;
-    uint8_t piece[PIECE_BYTES];
-
+    uint8_t piece[FA2I_PIECE_BYTES];
     *ret_complete = false;
-    FA2_TRY(fa2i_members_number(&in->members, "at", 0, CODE_BYTES_MAX, &at));
-    FA2_TRY(fa2i_members_number(&in->members, "bytes", 1, CODE_BYTES_MAX, &bytes));
+    FA2_TRY(fa2i_members_number(&in->members, "at", 0, FA2I_CODE_BYTES_MAX, &at));
+    FA2_TRY(fa2i_members_number(&in->members, "bytes", 1, FA2I_CODE_BYTES_MAX, &bytes));
     FA2_TRY(fa2i_members_bytes(&in->members, "hex", piece, sizeof piece, &count));
     if (at == 0) {
         FA2_TRY(fa2i_import_code_end(in));

@@ -7,7 +7,7 @@
  *
  * Invariants:
  * - the last line has the number of the rows and the hash of the text above it;
- * - code comes in only if the caller trusts the file, this user or root owns it, and no other user can write it (code.h);
+ * - code comes in only if the caller trusts the file, this user or root owns it, and no other user can write it (code.c);
  *   without it an imported kernel has no image until it is compiled here;
  * - existing rows win: rows are inserted or left alone, never replaced;
  * - a verification is read and checked, but not kept: a kernel counts as right only where it was verified;
@@ -21,7 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "cache/transfer/code.h"
 #include "runtime/base/alloc.h"
 
 enum { LINE_BYTES_MAX = 16384 };
@@ -48,20 +47,15 @@ static fa2_status read_end(fa2i_import *in)
     int64_t rows = 0;
     fa2i_key theirs;
     fa2i_key ours;
-
     FA2_TRY(fa2i_import_code_end(in));
     FA2_TRY(fa2i_members_number(&in->members, "rows", 0, INT64_MAX, &rows));
     FA2_TRY(fa2i_members_key(&in->members, "sha256", &theirs));
-    if (rows != (int64_t)in->counts.rows) {
-        st = fa2i_fail(FA2_E_INVALID, "'rows' is %lld, and above there are %zu: %s", (long long)rows, in->counts.rows,
-                       export_again);
-        goto done;
-    }
+    if (rows != (int64_t)in->counts.rows)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "'rows' is %lld, and above there are %zu: %s", (long long)rows,
+                          in->counts.rows, export_again));
     SHA256Final(ours.bytes, &in->sha);
-    if (memcmp(ours.bytes, theirs.bytes, FA2I_KEY_BYTES) != 0) {
-        st = fa2i_fail(FA2_E_INVALID, "'sha256' is not that of the text above: %s", export_again);
-        goto done;
-    }
+    if (memcmp(ours.bytes, theirs.bytes, FA2I_KEY_BYTES) != 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "'sha256' is not that of the text above: %s", export_again));
     in->ended = true;
 done:
     return st;
@@ -172,13 +166,10 @@ static fa2_status import_file(fa2i_cache *cache, FILE *in, const char *name, boo
     fa2i_import state = {.cache = cache, .trusts_code = trusts_code, .variant = variant, .user = user};
     size_t number = 0;
     char *line = fa2i_alloc(LINE_BYTES_MAX);
-
     SHA256Init(&state.sha);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    if (line == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "out of memory");
-        goto done;
-    }
+    if (line == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
     FA2_TRY(fa2i_members_open(cache, &state.members));
     FA2_TRY(fa2i_import_begin(cache));
     st = import_lines(&state, in, line, &number);

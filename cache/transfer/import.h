@@ -1,12 +1,11 @@
 /*
- * Reading an export, within cache/. import.c reads line by line, import_things.c the rows that results refer to, and
- * import_results.c the results.
+ * Reading an export, within cache/. import.c reads line by line, import_things.c the rows that results refer to,
+ * import_results.c the results, and code.c the code.
  *
  * Errors: FA2_E_INVALID says what is wrong with the current line, without its number. Not thread-safe. All functions
  * run in one write transaction, with the temporary tables of fa2i_import_begin.
  */
-#ifndef FA2I_CACHE_IMPORT_H
-#define FA2I_CACHE_IMPORT_H
+#pragma once
 
 #include <sha2.h>
 #include "cache/transfer/members.h"
@@ -27,7 +26,7 @@ typedef struct fa2i_import {
     bool is_unknown;  /* the line is a kernel of an unknown variant, or refers to one */
     SHA2_CTX sha;     /* of the lines above the current one */
     bool ended;
-    bool trusts_code; /* the file's code is taken (code.h) */
+    bool trusts_code; /* the file's code is taken (code.c) */
     fa2i_code code;
     fa2i_variant_fn variant; /* may be NULL */
     void *user;
@@ -54,5 +53,7 @@ fa2_status fa2i_import_kernel(fa2i_import *in);
 fa2_status fa2i_import_verification(fa2i_import *in);
 fa2_status fa2i_import_measurement(fa2i_import *in);
 fa2_status fa2i_import_winner(fa2i_import *in);
+fa2_status fa2i_import_code(fa2i_import *in);
 
-#endif
+/* Fails if the last code is not complete. */
+fa2_status fa2i_import_code_end(const fa2i_import *in);

@@ -5,7 +5,6 @@
 
 #include "cache/database/rules.h"
 #include "cache/transfer/sound.h"
-#include "runtime/base/status.h"
 
 /* The rows that a result's line refers to. */
 typedef struct references {
@@ -18,7 +17,6 @@ fa2_status fa2i_import_verification(fa2i_import *in)
     fa2i_verification verification;
     int64_t id = 0;
     char verified_at[32];
-
     FA2_TRY(fa2i_import_id(in, "device", &id));
     FA2_TRY(fa2i_import_kernel_id(in, &id));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &verification.outcome));
@@ -40,7 +38,6 @@ static fa2_status read_references(fa2i_import *in, references *ret)
     fa2_status st;
     references refs = {0};
     int64_t fits = 0;
-
     FA2_TRY(fa2i_import_id(in, "device", &refs.device));
     FA2_TRY(fa2i_import_id(in, "problem", &refs.problem));
     FA2_TRY(fa2i_import_id(in, "session", &refs.session));
@@ -50,11 +47,9 @@ static fa2_status read_references(fa2i_import *in, references *ret)
     const fa2i_sql_value values[] = {fa2i_sql_int(refs.kernel), fa2i_sql_int(refs.problem), fa2i_sql_int(refs.session),
                                      fa2i_sql_int(refs.device)};
     FA2_TRY(fa2i_sql_number(in->cache, fits_sql, FA2I_SQL_VALUES(values), &fits));
-    if (fits == 0) {
-        st = fa2i_fail(FA2_E_INVALID, "the kernel is of another class than the problem or for another SM than the "
-                                      "device's, or the session is of another device");
-        goto done;
-    }
+    if (fits == 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "the kernel is of another class than the problem or for another SM than the "
+                                         "device's, or the session is of another device"));
     *ret = refs;
 done:
     return st;
@@ -71,7 +66,6 @@ fa2_status fa2i_import_measurement(fa2i_import *in)
     references refs = {0};
     fa2i_measurement m = {0};
     char measured_at[32];
-
     FA2_TRY(read_references(in, &refs));
     if (in->is_unknown)
         goto done;
@@ -115,7 +109,6 @@ fa2_status fa2i_import_winner(fa2i_import *in)
     references refs = {0};
     fa2i_winner w = {0};
     char tuned_at[32];
-
     FA2_TRY(read_references(in, &refs));
     if (in->is_unknown)
         goto done;
@@ -131,8 +124,7 @@ fa2_status fa2i_import_winner(fa2i_import *in)
         fa2i_sql_real(w.default_us), fa2i_sql_real(w.model_us),  fa2i_sql_text(tuned_at)};
     FA2_TRY(fa2i_sql_run(in->cache,
                          "INSERT INTO winner (device, problem, kernel, session, measured, median_us, "
-                         "default_us, model_us, tuned_at) VALUES (?,?,?,?,?,?,?,?,?) "
-                         "ON CONFLICT DO NOTHING",
+                         "default_us, model_us, tuned_at) VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
                          FA2I_SQL_VALUES(values)));
 done:
     return st;

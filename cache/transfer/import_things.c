@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "runtime/base/status.h"
 
 /* ---- ids ---- */
 
@@ -82,7 +81,6 @@ fa2_status fa2i_import_device(fa2i_import *in)
     fa2_status st;
     fa2i_card card = {0};
     bool is_real = false;
-
     FA2_TRY(fa2i_members_text(&in->members, "name", card.name, sizeof card.name));
     FA2_TRY(fa2i_members_int(&in->members, "arch", &card.arch));
     FA2_TRY(fa2i_members_int(&in->members, "sm_count", &card.sm_count));
@@ -99,11 +97,9 @@ done:
 
 /* Finds a member of a problem's line that this fa2 does not know. Such a member may be all that tells the problem from
  * another one. */
-static const char unknown_member_sql[] = "SELECT key FROM json_each(?) WHERE key NOT IN "
-                                         "('type', 'id'"
+static const char unknown_member_sql[] = "SELECT key FROM json_each(?) WHERE key NOT IN ('type', 'id'"
 #define FA2I_FIELD(name, ...) ", '" #name "'"
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                          ")";
 
 static fa2_status refuse_unknown_members(fa2i_import *in)
@@ -170,7 +166,6 @@ fa2_status fa2i_import_session(fa2i_import *in)
     char generator[17];
     char started_at[32];
     bool modelled = false;
-
     FA2_TRY(fa2i_import_id(in, "device", &device));
     FA2_TRY(fa2i_members_int(&in->members, "driver", &driver));
     FA2_TRY(fa2i_members_int(&in->members, "nvrtc", &nvrtc));
@@ -198,7 +193,6 @@ static fa2_status read_kernel(fa2i_import *in, fa2i_kernel *kernel)
     fa2_status st;
     fa2i_variant *variant = &kernel->variant;
     char recipe[FA2I_RECIPE_CHARS];
-
     FA2_TRY(fa2i_members_key(&in->members, "key", &kernel->key));
     FA2_TRY(fa2i_members_text(&in->members, "variant", variant->text, sizeof variant->text));
     FA2_TRY(fa2i_members_text(&in->members, "class", variant->class_key, sizeof variant->class_key));

@@ -51,7 +51,9 @@ fa2_status fa2i_members_set(fa2i_members *members, const char *line)
     if (st != FA2_OK)
         return st;
     if (!object)
-        return fa2i_fail(FA2_E_INVALID, "this is not a JSON object");
+        return fa2i_fail(
+            FA2_E_INVALID,
+            "this is not a JSON object, or was cut; it must be a line of what fa2-tune export or field-report wrote");
     if (has_escaped_nul(line))
         return fa2i_fail(FA2_E_INVALID, "the line has a NUL byte (\\u0000)");
     members->line = line;
@@ -63,7 +65,6 @@ static fa2_status member(fa2i_members *members, const char *name, const char **r
 {
     char path[64];
     bool row = false;
-
     snprintf(path, sizeof path, "$.%s", name);
     sqlite3_reset(members->member);
     int code = sqlite3_bind_text(members->member, 1, members->line, -1, SQLITE_STATIC);
@@ -234,46 +235,25 @@ fa2_status fa2i_members_outcome(fa2i_members *members, const char *name, fa2i_ou
     return st;
 }
 
-/* Returns the value of a digit 0-9, a-f; -1 for any other character. */
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *found = c != '\0' ? strchr(digits, c) : NULL;
-    return found != NULL ? (int)(found - digits) : -1;
-}
-
 fa2_status fa2i_members_bytes(fa2i_members *members, const char *name, uint8_t *out, size_t most, size_t *ret_count)
 {
     const char *text = "";
     const fa2_status st = plain_text(members, name, &text);
     if (st != FA2_OK)
         return st;
-    const size_t digits = strlen(text);
-    bool good = digits % 2 == 0 && digits / 2 <= most;
-    for (size_t i = 0; good && i < digits; i += 2) {
-        const int high = hex_digit(text[i]), low = hex_digit(text[i + 1]);
-        good = high >= 0 && low >= 0;
-        if (good)
-            out[i / 2] = (uint8_t)(16 * high + low);
-    }
-    if (!good)
+    if (!fa2i_hex_parse(text, out, most, ret_count))
         return fa2i_fail(FA2_E_INVALID, "'%s' must be hex digits of at most %zu bytes", name, most);
-    *ret_count = digits / 2;
     return FA2_OK;
 }
 
 fa2_status fa2i_members_key(fa2i_members *members, const char *name, fa2i_key *ret)
 {
     const char *text = "";
+    size_t bytes = 0;
     const fa2_status st = plain_text(members, name, &text);
     if (st != FA2_OK)
         return st;
-    bool good = strlen(text) == 2 * FA2I_KEY_BYTES;
-    for (const char *c = text; *c != '\0'; c++)
-        good = good && hex_digit(*c) >= 0;
-    if (!good)
+    if (!fa2i_hex_parse(text, ret->bytes, FA2I_KEY_BYTES, &bytes) || bytes != FA2I_KEY_BYTES)
         return fa2i_fail(FA2_E_INVALID, "'%s' must be %d hex digits", name, 2 * FA2I_KEY_BYTES);
-    for (size_t i = 0; i < FA2I_KEY_BYTES; i++)
-        ret->bytes[i] = (uint8_t)(16 * hex_digit(text[2 * i]) + hex_digit(text[2 * i + 1]));
     return FA2_OK;
 }

@@ -4,8 +4,7 @@
  * Errors. FA2_E_INVALID names the member and says what is accepted; outputs are then untouched.
  * Threads. Inside a transaction of the cache (fa2i_sql_begin).
  */
-#ifndef FA2I_CACHE_MEMBERS_H
-#define FA2I_CACHE_MEMBERS_H
+#pragma once
 
 #include "cache/internal.h"
 
@@ -42,5 +41,3 @@ fa2_status fa2i_members_real(fa2i_members *members, const char *name, double *re
 fa2_status fa2i_members_text(fa2i_members *members, const char *name, char *out, size_t out_bytes);
 fa2_status fa2i_members_remark(fa2i_members *members, const char *name, char *out, size_t out_bytes);
 fa2_status fa2i_members_outcome(fa2i_members *members, const char *name, fa2i_outcome *ret);
-
-#endif

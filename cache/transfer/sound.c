@@ -5,14 +5,12 @@
 
 #include <stdio.h>
 #include "cache/database/rules.h"
-#include "runtime/base/alloc.h"
 
 #define SOUND(column, table) "t." column " IN (SELECT id FROM temp.sound_" table ")"
 
 static const char problem_is_filed[] = "NOT fa2_misfiled(t.class"
 #define FA2I_FIELD(name, ...) ", t." #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
                                        ")";
 
 /* The kernel of a result must be of its problem's class, and its code must run on the device. */
@@ -34,30 +32,19 @@ const fa2i_judged fa2i_judged_tables[FA2I_JUDGED_COUNT] = {
     {"winner", "device, problem", result_fits},
 };
 
-static fa2_status run_text(fa2i_cache *cache, fa2i_text *text)
-{
-    char *sql = NULL;
-    fa2_status st = fa2i_text_take(text, &sql);
-    if (st == FA2_OK)
-        st = fa2i_sql_run(cache, sql, NULL, 0);
-    fa2i_text_done(text);
-    fa2i_free(sql);
-    return st;
-}
-
 static fa2_status judge(fa2i_cache *cache, const fa2i_judged *judged)
 {
     fa2i_text text = {0};
     fa2i_text_add(&text, "CREATE TEMP TABLE sound_%s (%s, PRIMARY KEY (%s)) WITHOUT ROWID", judged->table, judged->key,
                   judged->key);
-    fa2_status st = run_text(cache, &text);
+    fa2_status st = fa2i_sql_script_text(cache, &text);
     if (st != FA2_OK)
         return st;
     fa2i_text_add(&text, "INSERT INTO temp.sound_%s SELECT %s FROM %s t WHERE %s AND ", judged->table, judged->key,
                   judged->table, judged->also);
     fa2i_rules_add_fault(&text, judged->table);
     fa2i_text_add(&text, " IS NULL");
-    return run_text(cache, &text);
+    return fa2i_sql_script_text(cache, &text);
 }
 
 fa2_status fa2i_sound_begin(fa2i_cache *cache)
@@ -74,7 +61,7 @@ fa2_status fa2i_sound_end(fa2i_cache *cache)
     for (int i = 0; st == FA2_OK && i < FA2I_JUDGED_COUNT; i++) {
         fa2i_text text = {0};
         fa2i_text_add(&text, "DROP TABLE temp.sound_%s", fa2i_judged_tables[i].table);
-        st = run_text(cache, &text);
+        st = fa2i_sql_script_text(cache, &text);
     }
     return st;
 }
@@ -84,21 +71,18 @@ fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t 
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
-    char *sql = NULL;
+    bool row = false;
     fa2i_text text = {0};
-
     fa2i_text_add(&text, "SELECT count(*), min(fault) FROM (SELECT ");
     fa2i_rules_add_fault(&text, table);
     fa2i_text_add(&text, " AS fault FROM %s) WHERE fault IS NOT NULL", table);
-    FA2_TRY(fa2i_text_take(&text, &sql));
-    FA2_TRY(fa2i_sql_row(cache, sql, NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_prepare_text(cache, &text, NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     const size_t found = (size_t)sqlite3_column_int64(stmt, 0);
     if (found > 0 && sentence[0] == '\0')
         snprintf(sentence, sentence_bytes, "%s: %s", table, (const char *)sqlite3_column_text(stmt, 1));
     *count += found;
 done:
     sqlite3_finalize(stmt);
-    fa2i_text_done(&text);
-    fa2i_free(sql);
     return st;
 }

@@ -5,8 +5,7 @@
  *
  * Threads. Inside a transaction of the cache (fa2i_sql_begin), also one for reading.
  */
-#ifndef FA2I_CACHE_SOUND_H
-#define FA2I_CACHE_SOUND_H
+#pragma once
 
 #include "cache/internal.h"
 
@@ -35,5 +34,3 @@ fa2_status fa2i_sound_end(fa2i_cache *cache);
  * must be ...". Adds to *count; writes the sentence only if it is empty. */
 fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t *count, char *sentence,
                                    size_t sentence_bytes);
-
-#endif

@@ -6,8 +6,8 @@ local families = require("core.family")
 local forward_sm90 = require("ops.forward_sm90")
 
 local nowhere = {
-   serves_sm = function()
-      return nil, "it measures the card"
+   refuses_sm = function()
+      return "it measures the card"
    end,
 }
 
@@ -21,7 +21,7 @@ local function family(name, axes, own)
       recipe = function()
          return {
             op = "forward", abi = 1000000, rows = 1, keys = 1, suffix = own.suffix,
-            steps = {{entry = name, role = "main", threads = 256, smem = 0, blocks = "rows"}},
+            steps = {{role = "main", threads = 256, blocks = "rows"}},
          }
       end,
 
@@ -40,11 +40,8 @@ local function family(name, axes, own)
 end
 
 -- Axes of mma.sync: k of m16n8, the type that is multiplied, the type of sums.
-local function is_instruction(v)
-   if v.dtype == "bf16" and v.sum == "fp16" then
-      return nil, "bf16 products are summed in fp32"
-   end
-   return true
+local function no_instruction(v)
+   return v.dtype == "bf16" and v.sum == "fp16" and "bf16 products are summed in fp32"
 end
 
 -- Products of a warpgroup as in Q K^T of fwd_sm90: 64 rows, 256 columns, 64 deep. Threads write the operands.
@@ -57,7 +54,7 @@ return {
    family("ceiling_tensor", {
       {name = "k", values = {8, 16}},
       {name = "dtype", values = elements.names},
-      {name = "sum", values = {"fp32", "fp16"}, when = is_instruction},
+      {name = "sum", values = {"fp32", "fp16"}, unless = no_instruction},
    }),
    family("ceiling_shared", {}),
    family("ceiling_ex2", {}),

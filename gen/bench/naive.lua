@@ -8,15 +8,11 @@ local rows, softmax_rows = 64, 4
 
 -- It serves every SM for which it compiles. Below SM 8.0 bf16 does not compile.
 local anywhere = {
-   serves_sm = function()
-      return nil, "it is there to be compared with"
+   refuses_sm = function()
+      return "it is there to be compared with"
    end,
    sm = 80,
 }
-
-local function step(entry, role, threads, blocks)
-   return {entry = entry, role = role, threads = threads, smem = 0, blocks = blocks}
-end
 
 return families.new({
    name = "naive", op = "forward", template = "bench/naive.cu.in", path = anywhere, axes = kinds.axes(256),
@@ -25,9 +21,9 @@ return families.new({
       return {
          op = "forward", rows = rows, keys = 64, workspace = "scores",
          steps = {
-            step("naive_scores", "prepare", 256, "row_tiles"),
-            step("naive_softmax", "prepare", 32 * softmax_rows, "rows/" .. softmax_rows),
-            step("naive_product", "main", 256, "row_tiles"),
+            {suffix = "_scores", role = "prepare", threads = 256, blocks = "row_tiles"},
+            {suffix = "_softmax", role = "prepare", threads = 32 * softmax_rows, blocks = "rows/" .. softmax_rows},
+            {suffix = "_product", role = "main", threads = 256, blocks = "row_tiles"},
          },
       }
    end,

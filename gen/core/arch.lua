@@ -7,11 +7,13 @@
 --   [measured]  on an H200
 --   [derived]   from the others
 -- Other sources are named where they are used.
+local axes_of = require("core.axes")
+
 local M = {}
 
 -- Fields, with the unit and the source that hold for every row:
 --   smem_block  bytes of shared memory that one block may have (opt-in)                     [cuda]
---   smem_sm     bytes of shared memory per SM                                              [cuda]
+--   smem_sm     bytes of shared memory per SM: those of a block and the reserved ones       [cuda]
 --   reserved    bytes of shared memory that the system takes for each resident block        [cuda]
 --   grain       bytes; shared memory is allocated in multiples of this      [cuda occupancy header]
 --   warps       resident warps per SM                                                      [cuda]
@@ -32,72 +34,64 @@ local M = {}
 --   sm_103               twice the ex2 of sm_100 [paper]
 --   sm_88                its limits are public and equal sm_86's (CCCL and the occupancy header). Its rates are not
 --                        public; the table has sm_86's [derived]
+local turing = {reserved = 0, grain = 256, smem_rate = 64, ex2 = 16, fp32 = 64}
+local ampere = {reserved = 1024, grain = 128, smem_rate = 128, ex2 = 16, fp32 = 128}
+local hopper = axes_of.add_names({smem_block = 232448, warps = 64, blocks = 32, tensor = 2414, tensor_k8 = 1741},
+                                 ampere)
+-- SMs with the tensor cores of sm_80, and with half of them.
+local large = axes_of.add_names({smem_block = 166912, tensor = 2048, tensor_k8 = 1475}, ampere)
+local small = axes_of.add_names({smem_block = 101376, warps = 48, blocks = 24, tensor = 1024, tensor_k8 = 737}, ampere)
+
 local rows = {
-   [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
-           tensor = 1024, tensor_k8 = 1024, int8 = 2048, smem_rate = 64, ex2 = 16, fp32 = 64},
-   [80] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 64,
-           blocks = 32, tensor = 2048, tensor_k8 = 1475, int8 = 4096, smem_rate = 128, ex2 = 16, fp32 = 64},
-   [86] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
-   [87] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 2048, tensor_k8 = 1475, int8 = 4096, smem_rate = 128, ex2 = 16, fp32 = 128},
-   [88] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
-   [89] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
-   [90] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-           blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, wgmma = 4096, smem_rate = 128, ex2 = 16,
-           fp32 = 128},
-   [100] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-            blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 16, fp32 = 128},
-   [103] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-            blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 32, fp32 = 128},
-   [110] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 16, fp32 = 128},
-   [120] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
-   [121] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [75] = {turing, smem_block = 65536, warps = 32, blocks = 16, tensor = 1024, tensor_k8 = 1024},
+   [80] = {large, warps = 64, blocks = 32, fp32 = 64},
+   [86] = {small, blocks = 16},
+   [87] = {large, warps = 48, blocks = 16},
+   [88] = {small, blocks = 16},
+   [89] = {small},
+   [90] = {hopper, wgmma = 4096},
+   [100] = {hopper},
+   [103] = {hopper, ex2 = 32},
+   [110] = {hopper, warps = 48, blocks = 24},
+   [120] = {small},
+   [121] = {small},
 }
 local known = {} -- their SMs in ascending order
-for sm in pairs(rows) do
-   known[#known + 1] = sm
+for sm, own in pairs(rows) do
+   local row = axes_of.add_names({}, own[1], own)
+   row[1] = nil
+   row.smem_sm, row.int8 = row.smem_block + row.reserved, 2 * row.tensor
+   rows[sm], known[#known + 1] = row, sm
 end
 table.sort(known)
 
 -- One card per SM, as its driver reports it: a common card, or the one that was available.
-local cards = {
-   [75] = {name = "Tesla T4", sm_count = 40, l2_bytes = 4194304, clock_khz = 1590000,
-           bandwidth_bytes = 320000000000},
-   [80] = {name = "NVIDIA A100-SXM4-80GB", sm_count = 108, l2_bytes = 41943040,
-           clock_khz = 1410000, bandwidth_bytes = 2039000000000},
-   [86] = {name = "NVIDIA GeForce RTX 3060", sm_count = 28, l2_bytes = 2359296,
-           clock_khz = 1777000, bandwidth_bytes = 360000000000},
-   [87] = {name = "Orin", sm_count = 16, l2_bytes = 4194304, clock_khz = 1300000,
-           bandwidth_bytes = 204800000000},
+local cards = { -- name, SMs, bytes of L2, clock in kHz, bandwidth in bytes per second
+   [75] = {"Tesla T4", 40, 4194304, 1590000, 320000000000},
+   [80] = {"NVIDIA A100-SXM4-80GB", 108, 41943040, 1410000, 2039000000000},
+   [86] = {"NVIDIA GeForce RTX 3060", 28, 2359296, 1777000, 360000000000},
+   [87] = {"Orin", 16, 4194304, 1300000, 204800000000},
    -- No public product reports 8.8. This row has the sizes of sm_86's card, under a name that no driver reports.
-   [88] = {name = "Ampere 8.8, no public card", sm_count = 28, l2_bytes = 2359296, clock_khz = 1777000,
-           bandwidth_bytes = 360000000000},
-   [89] = {name = "NVIDIA L4", sm_count = 58, l2_bytes = 50331648, clock_khz = 2040000,
-           bandwidth_bytes = 300000000000},
-   [90] = {name = "NVIDIA H200", sm_count = 132, l2_bytes = 62914560, clock_khz = 1980000,
-           bandwidth_bytes = 4800000000000},
+   [88] = {"Ampere 8.8, no public card", 28, 2359296, 1777000, 360000000000},
+   [89] = {"NVIDIA L4", 58, 50331648, 2040000, 300000000000},
+   [90] = {"NVIDIA H200", 132, 62914560, 1980000, 4800000000000},
    -- As its driver reports it, except the clock [paper].
-   [100] = {name = "NVIDIA B200", sm_count = 148, l2_bytes = 132644864, clock_khz = 1965000,
-            bandwidth_bytes = 7672000000000},
+   [100] = {"NVIDIA B200", 148, 132644864, 1965000, 7672000000000},
    -- Its dense fp16 rate is the B200's, so SMs and clock are, too. Memory: [paper]. L2: like the B200 [derived].
-   [103] = {name = "NVIDIA B300", sm_count = 148, l2_bytes = 132644864, clock_khz = 1965000,
-            bandwidth_bytes = 8000000000000},
+   [103] = {"NVIDIA B300", 148, 132644864, 1965000, 8000000000000},
    -- As its driver reports it, except clock and memory [paper].
-   [110] = {name = "NVIDIA Thor", sm_count = 20, l2_bytes = 33554432, clock_khz = 1575000,
-            bandwidth_bytes = 273000000000},
+   [110] = {"NVIDIA Thor", 20, 33554432, 1575000, 273000000000},
    -- As its driver reports it, except clock and memory [paper].
-   [120] = {name = "NVIDIA GeForce RTX 5090", sm_count = 170, l2_bytes = 100663296,
-            clock_khz = 2407000, bandwidth_bytes = 1792000000000},
+   [120] = {"NVIDIA GeForce RTX 5090", 170, 100663296, 2407000, 1792000000000},
    -- 6144 fp32 lanes, 31 TFLOPS, 24 MB of L2, 273 GB/s [paper].
-   [121] = {name = "NVIDIA GB10", sm_count = 48, l2_bytes = 25165824, clock_khz = 2520000,
-            bandwidth_bytes = 273000000000},
+   [121] = {"NVIDIA GB10", 48, 25165824, 2520000, 273000000000},
 }
+for sm, card in pairs(cards) do
+   cards[sm] = {
+      arch = sm, name = card[1], sm_count = card[2], l2_bytes = card[3], clock_khz = card[4], bandwidth_bytes = card[5],
+      smem_block_bytes = rows[sm].smem_block, smem_sm_bytes = rows[sm].smem_sm,
+   }
+end
 
 -- Returns the card that stands for an SM; nil and a text with the known SMs for any other.
 function M.reference_card(sm)
@@ -106,11 +100,7 @@ function M.reference_card(sm)
       return nil, "there is no reference card for sm_" .. sm .. "; known: sm_"
          .. table.concat(known, ", sm_")
    end
-   return {
-      arch = sm, name = card.name, sm_count = card.sm_count, l2_bytes = card.l2_bytes,
-      clock_khz = card.clock_khz, bandwidth_bytes = card.bandwidth_bytes,
-      smem_block_bytes = rows[sm].smem_block, smem_sm_bytes = rows[sm].smem_sm,
-   }
+   return axes_of.add_names({}, card)
 end
 
 -- Returns how many times slower a card's products are than the table says, with fp32 sums and with fp16 sums. GeForce
@@ -146,13 +136,10 @@ function M.describe(card)
    if not base then
       return nil, "sm_" .. card.arch .. " is older than sm_75, the oldest that is supported"
    end
-   local arch = {
+   local arch = axes_of.add_names({
       sm = card.arch, family_sm = base, sm_count = math.max(card.sm_count, 1), generic = card.generic or false,
-   }
-   arch.regs, arch.launch_us = 65536, 1.7 -- [measured], for all SMs
-   for field, value in pairs(rows[base]) do
-      arch[field] = value
-   end
+      regs = 65536, launch_us = 1.7, -- [measured], for all SMs
+   }, rows[base])
    local smem_block, smem_sm = card.smem_block_bytes, card.smem_sm_bytes
    local exact = card.arch == base
    arch.smem_block = exact and math.min(arch.smem_block, smem_block) or smem_block

@@ -4,29 +4,27 @@
 -- An axis is a table with
 --   name     the key in texts, and the name that templates see
 --   values   list of integers or words, in the order of the points
---   when     when(v, path): returns true, or nil and why the value does not go with earlier axes, whose values v has.
---            nil: every value goes
+--   unless   unless(v, path): returns why the value does not go with earlier axes, whose values v has; nil or false if
+--            it goes. nil: every value goes
 --   phase    "launch": it only changes the launch (recipe.lua). Sources do not contain it, and variants that differ in
 --            it have the same code. nil: it is compiled
 --   default  the value if a text ends before the axis: databases are in use that are older than the axis
 -- An axis that is a field of the problem is not chosen. A point has the problem's value:
---   field    the name of that field. values may be nil: then all integers that `when` accepts
+--   field    the name of that field. values may be nil: then all integers to which `unless` has no objection
 --   feature  true: the first value (0 without values) means that the problem does not ask for the feature. Texts show
 --            only other values. Templates see false for the first value, true for 1, and any other value as it is
 -- An axis that is chosen may have
 --   quiet    true: texts show it only if its value is not the first one
 local M = {}
 
-local function has_value(axis, value)
-   if not axis.values then
-      return true
-   end
-   for _, allowed in ipairs(axis.values) do
+-- Returns why an axis has no such value; nil if it has.
+local function unknown_value(axis, value)
+   for _, allowed in ipairs(axis.values or {value}) do
       if value == allowed then
-         return true
+         return nil
       end
    end
-   return nil, axis.name .. " is none of " .. table.concat(axis.values, ", ")
+   return axis.name .. " is none of " .. table.concat(axis.values, ", ")
 end
 
 -- Returns the value that texts do not show; nil if they show all.
@@ -42,32 +40,24 @@ function M.has(axis, v)
    return v[axis.name] ~= nil and v[axis.name] ~= M.silent_value(axis)
 end
 
--- Returns true, or nil and why v[axis.name] does not go with the values of earlier axes.
-local function goes_with(axis, v, path)
-   if axis.when then
-      return axis.when(v, path)
-   end
-   return true
+-- Returns why v[axis.name] does not go with the values of earlier axes; nil or false if it does.
+local function objection(axis, v, path)
+   return axis.unless and axis.unless(v, path)
 end
 
--- Returns true, or nil and why v[axis.name] is not a value, or does not go with the values of earlier axes.
-local function check_value(axis, v, path)
-   local ok, reason = has_value(axis, v[axis.name])
-   if ok then
-      ok, reason = goes_with(axis, v, path)
-   end
-   return ok, reason
+-- The same, or why it is not a value.
+local function misfit(axis, v, path)
+   return unknown_value(axis, v[axis.name]) or objection(axis, v, path)
 end
 
--- Returns true, or nil and why v is no point.
-function M.check(axes, v, path)
+-- Returns why v is no point; nil if it is one.
+function M.misfit(axes, v, path)
    for _, axis in ipairs(axes) do
-      local ok, reason = check_value(axis, v, path)
-      if not ok then
-         return nil, reason
+      local reason = misfit(axis, v, path)
+      if reason then
+         return reason
       end
    end
-   return true
 end
 
 -- Returns a function that makes a point from the values in v, a family's name and a text. It is one constructor with
@@ -94,7 +84,7 @@ function M.each_point(family, axes, path, problem, add)
       local name, silent = axis.name, M.silent_value(axis)
       for _, value in ipairs(axis.field and {problem[axis.field]} or axis.values) do
          v[name] = value
-         if axis.field and check_value(axis, v, path) or not axis.field and goes_with(axis, v, path) then
+         if not (axis.field and misfit or objection)(axis, v, path) then
             extend(index + 1, value == silent and text or text .. " " .. name .. "=" .. value)
          end
       end
@@ -116,12 +106,41 @@ function M.names(axes, v)
    return names
 end
 
--- Returns the fields of the problem that are compiled into a point, by name.
-function M.kind(axes, v)
+-- Adds what the other tables have to `names`, and returns it. A later table wins.
+function M.add_names(names, ...)
+   for _, more in ipairs({...}) do
+      for name, value in pairs(more) do
+         names[name] = value
+      end
+   end
+   return names
+end
+
+-- Returns one list of the axes of several.
+function M.joined(...)
+   local list = {}
+   for _, part in ipairs({...}) do
+      table.move(part, 1, #part, #list + 1, list)
+   end
+   return list
+end
+
+-- Returns true if a list of {first, second} has this one. For `unless` of an axis that goes with an earlier one.
+function M.has_pair(list, first, second)
+   for _, pair in ipairs(list) do
+      if pair[1] == first and pair[2] == second then
+         return true
+      end
+   end
+   return false
+end
+
+-- Returns the fields of the problem that are compiled into a point, by name. key: "name", or "field" if v is a problem.
+function M.kind(axes, v, key)
    local kind = {}
    for _, axis in ipairs(axes) do
       if axis.field then
-         kind[axis.field] = v[axis.name]
+         kind[axis.field] = v[axis[key or "name"]]
       end
    end
    return kind
@@ -138,18 +157,17 @@ function M.similarity(axes, v)
    return table.concat(words)
 end
 
--- Returns true, or nil and the first feature that the problem asks for and that no axis has.
-function M.knows(axes, asked)
+-- Names the first feature that the problem asks for and that no axis has; nil if there is none.
+function M.missing(axes, asked)
    for _, name in ipairs(asked) do
       local known = false
       for _, axis in ipairs(axes) do
          known = known or axis.field == name
       end
       if not known then
-         return nil, "it does not know " .. name
+         return "it does not know " .. name
       end
    end
-   return true
 end
 
 return M

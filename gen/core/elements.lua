@@ -21,13 +21,10 @@ function M.ptx(v)
    return types[v.dtype].ptx
 end
 
--- Returns true, or nil and the reason. sm: the SM, or the first one that a code path is for.
-function M.exists_on(sm, v)
+-- Returns why an SM lacks the type; false if it has it. sm: the SM, or the first one that a code path is for.
+function M.lacks(sm, v)
    local first = types[v.dtype].sm
-   if sm >= first then
-      return true
-   end
-   return nil, ("%s needs compute capability %d.%d"):format(v.dtype, first // 10, first % 10)
+   return sm < first and ("%s needs compute capability %d.%d"):format(v.dtype, first // 10, first % 10)
 end
 
 return M

@@ -19,6 +19,7 @@
 --
 -- The effect of the register count that the compiler reported is weighted like measurements of the kernel. Otherwise a
 -- kernel that happens to be stored would be judged by other facts than one that is not.
+local axes_of = require("core.axes")
 local factors = require("core.factors")
 
 local M = {}
@@ -50,8 +51,10 @@ M.stay = 1.01
 local unheard = 0.015
 
 -- Factors by which kernels without a measurement are ranked worse. spilled: the kernel spills. unsuited: it suits the
--- problem badly. unserved: its family does not serve the problem.
+-- problem badly. unserved: its family does not serve the problem. untimed: others were timed on this very problem. It
+-- is two standard deviations of an estimate by the model, because among many kernels some have a low one by chance.
 local spilled, unsuited, unserved = 1.5, 1.05, 1.5
+local untimed = math.exp(2 * math.sqrt(fit.doubt ^ 2 + fit.model_doubt ^ 2))
 
 -- The methods of the object that M.new returns.
 local methods = {near = factors.near}
@@ -180,18 +183,19 @@ function methods.judge(self, problem, arch, texts)
 end
 
 -- Returns the factor by which the order of an option is worse than its estimated time.
-local function handicap(self, option, problem, arch)
-   local factor = 1
+local function handicap(self, option, near, problem, arch)
    local parsed = self.parse(option.text)
    if option.rests == "measured" or not parsed then
-      return factor
-   elseif option.spilled then
+      return 1
+   end
+   local factor = near[1] and near[1].exact and untimed or 1
+   if option.spilled then
       factor = factor * spilled
    end
    if not option.candidate then
-      if not parsed.family:serves(problem, arch) then
+      if parsed.family:refuses(problem, arch) then
          factor = factor * unserved
-      elseif not parsed.family.suits(parsed.v, problem, arch) then
+      elseif parsed.family.unsuited(parsed.v, problem, arch) then
          factor = factor * unsuited
       end
    end
@@ -272,7 +276,7 @@ local function settle(self, option, near, problem, arch, common)
       return nil
    end
    best.text, best.candidate = option.text, option.candidate
-   local factor = handicap(self, best, problem, arch)
+   local factor = handicap(self, best, near, problem, arch)
    best.order = best.us * factor / (best.compile and 1 or M.compile ^ best.trust)
    best.first_order = best.plain * factor
    return best
@@ -341,14 +345,7 @@ end
 --   least_us(problem, arch)   the least time of the candidates; math.huge without candidates
 --   serving(problem, arch)    list of the names of the families that serve the problem
 function M.new(evidence, model)
-   local self = {kernels = evidence.kernels, sets = evidence.sets}
-   for name, value in pairs(model) do
-      self[name] = value
-   end
-   for name, method in pairs(methods) do
-      self[name] = method
-   end
-   return self
+   return axes_of.add_names({kernels = evidence.kernels, sets = evidence.sets}, model, methods)
 end
 
 return M

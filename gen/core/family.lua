@@ -5,17 +5,20 @@
 --   op         the operation, which problem.op must equal
 --   template   the root template, under templates/
 --   axes       see axes.lua; the first axes are fields of the problem
---   path       its code path (paths/): {serves_sm(sm) ...}
+--   path       its code path (paths/): {refuses_sm(sm) ...}
 --   selection  see select.lua
 --   typical(problem, arch)    list of the sizes of typical problems of the problem's class, to select by
---   is_worth(problem, arch)   true, or nil and why the family is not worth trying on a problem
---   fits(v, path, arch)       true, or nil and why an SM cannot run a variant well. The third result is true if the
---                             only reason is that the variant would spill
---   suits(v, problem, arch)   true, or nil and why a variant is not worth trying on a problem
+--   useless(problem, arch)      why the family is not worth trying on a problem
+--   smem_bytes(v)               bytes of shared memory; the template asserts the same sum. nil: none
+--   unfit(v, path, arch)        why an SM cannot run a variant well. The second result is true if the only reason is
+--                               that the variant would spill
+--   unsuited(v, problem, arch)  why a variant is not worth trying on a problem
 --   cost(v, problem, arch, registers)   us by the model. registers: as the compiler reports them, or 0
---   recipe(v)                 a table as recipe.lua takes it. abi: nil, unless it is not the operation's
---   names(v)                  what its templates see besides the axes
--- M.new adds the methods below. v: a variant as variant.lua parses it. problem: as in init.lua. arch: as in arch.lua.
+--   recipe(v)                 a table as recipe.lua takes it; complete_steps adds to its steps. abi: nil, unless it is
+--                             not the operation's
+--   names(v)                  what its templates see besides the axes; nil: nothing
+-- A function that says why returns nil or false if there is no such reason; without the function there never is. M.new
+-- adds the methods below. v: a variant as variant.lua parses it. problem: as in init.lua. arch: as in arch.lua.
 local axes_of = require("core.axes")
 local host = require("host")
 local recipe_text = require("core.recipe")
@@ -24,52 +27,45 @@ local variant_text = require("core.variant")
 
 local methods = {}
 
--- Returns true if the family serves a problem; nil and the reason.
-function methods.serves(self, problem, arch)
-   local ok, reason = self.path.serves_sm(arch.family_sm)
-   if not ok then
-      return nil, reason
-   elseif problem.op ~= self.op then
-      return nil, "it is a " .. self.op .. " kernel"
-   end
-   ok, reason = axes_of.knows(self.axes, problem.asked)
-   if not ok then
-      return nil, reason
-   end
+-- Returns why the family does not serve a problem.
+function methods.refuses(self, problem, arch)
+   local reason = self.path.refuses_sm(arch.family_sm)
+      or problem.op ~= self.op and "it is a " .. self.op .. " kernel"
+      or axes_of.missing(self.axes, problem.asked)
    local v = {}
    for _, axis in ipairs(self.axes) do
-      if axis.field then
+      if axis.field and not reason then
          v[axis.name] = problem[axis.field]
-         ok, reason = axes_of.check({axis}, v, self.path)
-         if not ok then
-            return nil, reason
-         end
+         reason = axes_of.misfit({axis}, v, self.path)
       end
    end
-   return self.is_worth(problem, arch)
+   return reason or self.useless(problem, arch)
 end
 
--- Returns true if a variant is a point; nil and the reason.
-function methods.check(self, v)
-   return axes_of.check(self.axes, v, self.path)
+-- Returns why a variant is no point.
+function methods.misfit(self, v)
+   return axes_of.misfit(self.axes, v, self.path)
 end
+
+-- Fields of problems that a family without their axes serves.
+local unasked = {head_dim_v = 0, window = 0, causal = 0, kv = "dtype", kv_scales = "fp32"}
 
 -- Returns typical problems of a problem's class, to select by.
 local function typical_problems(self, problem, arch)
    local list = {}
-   for _, sizes in ipairs(self.typical(problem, arch)) do
-      local typical = {op = problem.op}
-      for _, axis in ipairs(self.axes) do
-         if axis.field then
-            typical[axis.field] = problem[axis.field]
-         end
-      end
-      for name, value in pairs(sizes) do
-         typical[name] = value
-      end
-      list[#list + 1] = typical
+   for i, sizes in ipairs(self.typical(problem, arch)) do
+      list[i] = axes_of.add_names({op = problem.op}, unasked, axes_of.kind(self.axes, problem, "field"), sizes)
    end
    return list
+end
+
+-- Returns what unfit of core/family.lua does. Shared memory is asked for first: many points of sm_75 have too much.
+local function unfit(self, v, arch)
+   local bytes = self.smem_bytes and self.smem_bytes(v) or 0
+   if bytes > arch.smem_block then
+      return ("%d bytes of shared memory, a block has %d"):format(bytes, arch.smem_block)
+   end
+   return self.unfit(v, self.path, arch)
 end
 
 -- Surveys the points of a problem's class on a card. Returns a table: fitting (list of the points that fit), rejected
@@ -78,8 +74,8 @@ end
 local function survey(self, problem, arch, spilling)
    local found = {fitting = {}, rejected = {}}
    axes_of.each_point(self.name, self.axes, self.path, problem, function(v)
-      local ok, reason, spills = self.fits(v, self.path, arch)
-      if ok or spilling and spills then
+      local reason, spills = unfit(self, v, arch)
+      if not reason or spilling and spills then
          found.fitting[#found.fitting + 1] = v
       else
          found.rejected[#found.rejected + 1] = {variant = v, reason = reason}
@@ -138,7 +134,7 @@ function methods.candidates(self, problem, arch, spilling)
    self.chosen[key] = chosen
    local suited = {}
    for _, v in ipairs(chosen) do
-      if self.suits(v, problem, arch) then
+      if not self.unsuited(v, problem, arch) then
          suited[#suited + 1] = v
       end
    end
@@ -153,7 +149,7 @@ function methods.rejected(self, problem, arch, spilling)
       list[i] = {text = entry.variant.text, reason = entry.reason}
    end
    for _, v in ipairs(found.fitting) do
-      local _, reason = self.suits(v, problem, arch)
+      local reason = self.unsuited(v, problem, arch)
       if not found.chosen[v.text] then
          reason = "others of its class cost less by the model"
       end
@@ -164,11 +160,22 @@ function methods.rejected(self, problem, arch, spilling)
    return list
 end
 
+-- Returns a recipe whose steps are complete. The main step's entry point has the family's name. The others' names add
+-- the step's suffix, or else "_" and its role. smem: bytes of shared memory, 0 unless the step or the family says them.
+local function complete_steps(self, recipe, v)
+   for _, step in ipairs(recipe.steps) do
+      local is_main = step.role == "main"
+      step.entry = self.name .. (step.suffix or is_main and "" or "_" .. step.role)
+      step.smem = step.smem or is_main and self.smem_bytes and self.smem_bytes(v) or 0
+   end
+   return recipe
+end
+
 -- Returns a variant's recipe, a text, and its kind (see init.lua). v keeps them, because the candidates of a class are
 -- asked for again and again.
 function methods.launch(self, v)
    if not v.recipe then
-      local recipe = self.recipe(v)
+      local recipe = complete_steps(self, self.recipe(v), v)
       recipe.abi = recipe.abi or host.abi(self.op, variant_text.format(v, self.axes))
       v.recipe, v.kind = recipe_text.format(recipe), axes_of.kind(self.axes, v)
       v.kind.op = self.op
@@ -190,24 +197,24 @@ end
 -- Returns the names that the template sees. They say nothing about the launch, except for the steps besides the main
 -- one.
 function methods.environment(self, v)
-   local names = axes_of.names(self.axes, v)
-   for name, value in pairs(self.names(v)) do
-      names[name] = value
-   end
+   local names = axes_of.add_names(axes_of.names(self.axes, v), self.names(v) or {})
    names.family, names.op = self.name, self.op
-   names.products = self.path.products
-   names.steps = other_steps(self.recipe(v))
+   names.products, names.smem_bytes = self.path.products, self.smem_bytes and self.smem_bytes(v)
+   names.steps = other_steps(complete_steps(self, self.recipe(v), v))
    return names
 end
 
 local M = {}
 
+local function never()
+end
+
 function M.new(family)
    family.chosen = {}
-   for name, method in pairs(methods) do
-      family[name] = method
+   for _, name in ipairs({"unfit", "useless", "unsuited", "names"}) do
+      family[name] = family[name] or never
    end
-   return family
+   return axes_of.add_names(family, methods)
 end
 
 return M

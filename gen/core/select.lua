@@ -31,7 +31,6 @@ local function groups_of(variants, alike)
    return groups
 end
 
--- Returns the scores of the groups.
 local function scores_of(groups, typical, cost)
    local scores = {}
    for _, problem in ipairs(typical) do

@@ -5,7 +5,8 @@
 --   @ include "FILE"                                          another template, with the same names
 --   @ include EXPR                                            the same; the value is the file's name, or false: none
 --   $(EXPR)                                                   a value, anywhere in other lines: a number, a boolean or
---                                                             a word of letters, digits and '_'
+--                                                             a word of letters, digits and '_'; after //, in a
+--                                                             comment, also a line of text
 --
 -- A line whose first non-blank character is @ is one of these. All else is text. Expressions are Lua, and see only the
 -- parameters and the loop variables.
@@ -43,7 +44,7 @@ local function split_values(where, line)
          fail(where, "'$(' without its ')'")
       end
       pieces[#pieces + 1] = line:sub(position, start - 1)
-      pieces[#pieces + 1] = {body:sub(2, -2)}
+      pieces[#pieces + 1] = {body:sub(2, -2), is_comment = line:sub(1, start):find("//", 1, true) ~= nil}
       position = start + 1 + #body
    end
 end
@@ -199,14 +200,15 @@ local function evaluate(state, where, expression, holder)
    fail(where, message:sub(1, #prefix) == prefix and message:sub(#prefix + 1) or message)
 end
 
--- A kernel takes plain values only, so that its text is in templates/ and nowhere else.
-local function is_plain(value)
-   return type(value) ~= "string" or value:find("^[%a_][%w_]*$") ~= nil
+-- A kernel takes plain values only, so that its text is in templates/ and nowhere else. A comment takes a line of text,
+-- which a backslash at its end would continue.
+local function is_plain(value, is_comment)
+   return type(value) ~= "string" or value:find(is_comment and "^[^%c\\]*$" or "^[%a_][%w_]*$") ~= nil
 end
 
 -- Returns the text of a value. Values of a kernel are plain.
-local function to_text(where, expression, value, of_kernel)
-   if of_kernel and not is_plain(value) then
+local function to_text(where, expression, value, of_kernel, is_comment)
+   if of_kernel and not is_plain(value, is_comment) then
       fail(where, string.format("'%s' is no number, word or boolean: '%s'", expression, value))
    elseif math.type(value) == "integer" then
       return string.format("%d", value)
@@ -223,7 +225,7 @@ end
 local function text_of(state, where, piece)
    local value = evaluate(state, where, piece[1], piece)
    if not state.style then
-      return to_text(where, piece[1], value, true)
+      return to_text(where, piece[1], value, true, piece.is_comment)
    elseif type(value) == "table" and value.markup then
       return value.markup
    end

@@ -31,16 +31,31 @@ function M.family(text)
    return text:match("^[^ ]*")
 end
 
+local function has_word(text, axis)
+   return text:find(" " .. axis.name .. "=", 1, true) ~= nil
+end
+
 -- Returns the text of a variant for a problem. Tables show texts without the problem's fields; these are inserted.
 function M.complete(text, problem, axes)
    local words = {M.family(text)}
    for _, axis in ipairs(axes) do
       local value = axis.field and problem[axis.field]
-      if value and value ~= axes_of.silent_value(axis) and not text:find(" " .. axis.name .. "=", 1, true) then
+      if value and value ~= axes_of.silent_value(axis) and not has_word(text, axis) then
          words[#words + 1] = axis.name .. "=" .. value
       end
    end
    return table.concat(words, " ") .. text:sub(#words[1] + 1)
+end
+
+-- Returns the words that a text lacks, with their values: "d=, dtype=fp16|bf16"; nil if it lacks none.
+function M.missing(text, axes)
+   local words = {}
+   for _, axis in ipairs(axes) do
+      if axes_of.silent_value(axis) == nil and axis.default == nil and not has_word(text, axis) then
+         words[#words + 1] = axis.name .. "=" .. table.concat(axis.values or {}, "|")
+      end
+   end
+   return #words > 0 and table.concat(words, ", ") or nil
 end
 
 local function is_word(axis)

@@ -1,9 +1,9 @@
 -- alibi: -slope |p - j| is added to scores; p is the query's position and j the key (templates/features/alibi.cuh).
 local M = {}
 
-M.axis = {name = "alibi", field = "alibi", values = {0, 1}, feature = true}
+M.axis = {name = "alibi", says = "-slope * |distance of query and key| is added to scores"}
 
-M.adds = true
+M.adds, M.fp32 = true, true
 
 -- Returns the fp32 instructions that it adds for each score: about one if all keys are on one side of the query, else
 -- two.

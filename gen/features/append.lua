@@ -6,14 +6,11 @@ local lengths = require("features.lengths")
 local M = {}
 
 M.forward_only = true
-M.axis = {name = "append", field = "append", values = {0, 1}, feature = true}
-M.rotary = {
-   forward_only = true,
-   axis = {name = "rotary", field = "rotary", values = {"none", "halves", "interleaved"}, feature = true},
-}
+M.axis = {name = "append", says = "new keys are written into K and V first"}
+M.rotary = {forward_only = true, axis = {name = "rotary", values = {"none", "halves", "interleaved"}}}
 
 -- The number of columns that are rotated.
-M.rotary_dim = {forward_only = true, axis = {name = "rotary_dim", field = "rotary_dim", feature = true}}
+M.rotary_dim = {forward_only = true, axis = {name = "rotary_dim"}}
 
 -- Threads of a block of that step.
 local threads = 256
@@ -39,10 +36,8 @@ function M.recipe(recipe, v)
    if v.append ~= 1 then
       return
    end
-   table.insert(recipe.steps, 1, {
-      entry = recipe.steps[1].entry .. "_prepare", role = "prepare", threads = threads, smem = 0,
-      blocks = "new_rows/" .. (kv8.is_on(v) and threads // 32 or threads * 8 // v.d),
-   })
+   local blocks = "new_rows/" .. (kv8.is_on(v) and threads // 32 or threads * 8 // v.d)
+   table.insert(recipe.steps, 1, {role = "prepare", threads = threads, blocks = blocks})
    if is_rotary(v) then
       recipe.workspace = recipe.workspace and recipe.workspace .. "_and_queries" or "queries"
    end

@@ -3,7 +3,7 @@
 local M = {}
 
 M.axis = {
-   name = "bias", field = "bias", feature = true,
+   name = "bias",
    values = {"none", "fp16", "bf16", "fp32", "bool", "fp16_gradient", "bf16_gradient", "fp32_gradient"},
 }
 
@@ -19,7 +19,7 @@ end
 -- Rows of a block of the clear step, which fills the gradient with zeros. Each row has a warp.
 M.clear_rows = 8
 
-M.adds = true
+M.adds, M.by_head, M.fp32 = true, true, true
 
 -- Returns the fp32 instructions for each score. A score takes a conversion and a multiplication, or a selection, and a
 -- share of a load and its address. That is 2.3 if eight neighbouring scores are loaded at once, and 6 if two are. The
@@ -38,6 +38,13 @@ end
 -- elements, two in a register.
 function M.registers(row_tiles, v)
    return 4 * row_tiles + 4 + (M.is_ahead(v) and row_tiles * v.bc // 4 or 0)
+end
+
+-- Returns the step that fills the gradient with zeros, if it is wanted.
+function M.backward_step(v)
+   if select(2, M.type_of(v)) then
+      return {role = "clear", threads = 32 * M.clear_rows, blocks = "score_rows/" .. M.clear_rows}
+   end
 end
 
 function M.bytes_per_score(v)

@@ -3,9 +3,9 @@
 local M = {}
 
 M.forward_only = true
-M.axis = {name = "leftpad", field = "leftpad", values = {0, 1}, feature = true}
+M.axis = {name = "leftpad", says = "the first keys of a sequence are padding"}
 
 -- For a cache whose rows are not in the order of the sequences.
-M.rows = {forward_only = true, axis = {name = "cache_rows", field = "cache_rows", values = {0, 1}, feature = true}}
+M.rows = {forward_only = true, axis = {name = "cache_rows", says = "a table names each sequence's row of K and V"}}
 
 return M

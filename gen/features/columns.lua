@@ -11,13 +11,9 @@ local most_undivided = 256
 
 M.axis = {
    name = "dv", field = "head_dim_v", feature = true,
-   when = function(v)
-      if v.dv % 8 ~= 0 or v.dv < 0 then
-         return nil, "dv is not a multiple of 8"
-      elseif v.dv >= v.d then
-         return nil, "head_dim_v is not below head_dim"
-      end
-      return true
+   unless = function(v)
+      return (v.dv % 8 ~= 0 or v.dv < 0) and "dv is not a multiple of 8"
+         or v.dv >= v.d and "head_dim_v is not below head_dim"
    end,
 }
 
@@ -26,11 +22,9 @@ M.shared = {name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true}
 
 M.parts = {
    name = "parts", values = {1, 2, 4}, quiet = true,
-   when = function(v)
-      if (v.parts > 1) == (v.d > most_undivided) then
-         return true
-      end
-      return nil, "warps divide rows of more than " .. most_undivided .. " columns, and no others"
+   unless = function(v)
+      return (v.parts > 1) ~= (v.d > most_undivided)
+         and "warps divide rows of more than " .. most_undivided .. " columns, and no others"
    end,
 }
 
@@ -56,12 +50,9 @@ function M.padded(columns, v)
    return (columns + unit - 1) // unit * unit
 end
 
--- Returns true, or nil and the reason: a pipeline with separate tiles of K and V does not go with V in K.
-function M.goes_with_pipeline(v)
-   if v.v_in_k == 1 and v.kstages ~= v.vstages then
-      return nil, "V in K has as many stages"
-   end
-   return true
+-- Returns why a pipeline is none: separate tiles of K and V do not go with V in K.
+function M.no_pipeline(v)
+   return v.v_in_k == 1 and v.kstages ~= v.vstages and "V in K has as many stages"
 end
 
 return M

@@ -1,7 +1,9 @@
 -- dropout: some elements of P become 0, and the others larger (templates/features/dropout.cuh).
 local M = {}
 
-M.axis = {name = "dropout", field = "dropout", values = {0, 1}, feature = true}
+M.axis = {name = "dropout", says = "elements of P are dropped at random"}
+
+M.by_head = true
 
 -- fp32 instructions per score: 13 for 8 scores, for a product of keys, for making masks of it, and for applying them.
 local masks_per_score = 1.6

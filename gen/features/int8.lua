@@ -1,6 +1,7 @@
 -- int8: Q K^T in 8-bit integers, where the problem permits it (scores=int8). A step before attention rounds K
 -- (templates/forward/quantise.cuh); the main step rounds Q.
 local elements = require("core.elements")
+local features = require("features.list")
 local lengths = require("features.lengths")
 local window = require("features.window")
 
@@ -8,23 +9,17 @@ local M = {}
 
 M.axis = {
    name = "qk", values = {"exact", "int8"}, quiet = true,
-   when = function(v, path)
+   unless = function(v, path)
       if v.qk == "exact" then
-         return true
-      elseif v.scores ~= "int8" then
-         return nil, "the problem does not permit 8-bit scores"
-      elseif v.q ~= "reg" or v.parts > 1 then
-         return nil, "8-bit scores need whole rows of Q in registers"
-      elseif v.v_in_k == 1 then
-         return nil, "V in K has 16 bits"
-      elseif path.register_staging and (v.d > 224 or v.d > 128 and v.kstages > 1) then
-         return nil, "such rows spill when tiles pass through registers" -- 24 to 48 bytes at D = 192 and 256
-      elseif v.kv ~= "dtype" then
-         return nil, "K is in 8 bits already"
-      elseif v.append == 1 then
-         return nil, "append has no step that rounds K"
+         return nil
       end
-      return true
+      return v.scores ~= "int8" and "the problem does not permit 8-bit scores"
+         or (v.q ~= "reg" or v.parts > 1) and "8-bit scores need whole rows of Q in registers"
+         or v.v_in_k == 1 and "V in K has 16 bits"
+         or path.register_staging and (v.d > 224 or v.d > 128 and v.kstages > 1)
+            and "such rows spill when tiles pass through registers" -- 24 to 48 bytes at D = 192 and 256
+         or v.kv ~= "dtype" and "K is in 8 bits already"
+         or v.append == 1 and "append has no step that rounds K"
    end,
 }
 
@@ -40,18 +35,38 @@ function M.key_columns(v, padded)
    return M.is_on(v) and (v.d + 31) // 32 * 32 // elements.bytes(v) or padded
 end
 
--- Returns the registers besides rows of Q, for each row tile two scales, two products with the mean key, and what
--- scores are multiplied by.
-function M.registers(row_tiles)
-   return 6 * row_tiles + 6
+-- Returns true if scores are scaled by the softmax (templates/forward/step.cuh): nothing else is done to them.
+local function is_scaled_in_softmax(v)
+   return features.modifiers(v) == 0
+end
+
+-- Returns the instructions for each score besides those of exact scores.
+function M.fp32_per_score(v)
+   return M.is_on(v) and not is_scaled_in_softmax(v) and 1 or 0
+end
+
+-- Returns the registers by which the estimate is too high: with two row tiles and few keys, 20 kernels with D = 96 and
+-- 128 were compiled for sm_80 to sm_89, and do not spill.
+local function unneeded(v, row_tiles)
+   return row_tiles == 2 and v.bc <= 32 and v.bias == "none" and 18 or 0
+end
+
+-- Returns the registers besides rows of Q. A row tile has two scales and two factors of scores; and two products with
+-- the mean key, unless they lie in shared memory.
+function M.registers(v, row_tiles)
+   return (is_scaled_in_softmax(v) and 4 or 6) * row_tiles + 6 - unneeded(v, row_tiles)
 end
 
 -- How many registers too many a variant may have. The model's choices for sm_75 to sm_89 with D = 64 to 256 were
 -- compiled: with up to 8 too many they spill 4 bytes at most.
 M.tolerated = 8
 
--- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles.
+-- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles. For
+-- fwd_bytes_sm90 the rows that they read at a time are at most the 32 keys of a scale.
 local function threads_of_block(v)
+   if v.overlap then
+      return math.min(4 * v.d, 512)
+   end
    return v.bc * M.key_columns(v) > 4096 and 512 or 256
 end
 
@@ -64,10 +79,9 @@ function M.us(v, problem, arch)
    if not M.is_on(v) then
       return 0
    end
-   local rows = 0
-   for _, part in ipairs(lengths.parts(problem)) do
-      rows = rows + part.heads_kv * part.batch * window.seen_keys(part)
-   end
+   local rows = lengths.sum_of_parts(problem, function(part)
+      return part.heads_kv * part.batch * window.seen_keys(part)
+   end)
    return arch.launch_us + rows * elements.bytes(v) * (v.d + M.key_columns(v)) / arch.dram
 end
 
@@ -76,10 +90,9 @@ function M.recipe(recipe, v)
    if not M.is_on(v) then
       return
    end
-   table.insert(recipe.steps, 1, {
-      entry = recipe.steps[1].entry .. "_quantise", role = "quantise", threads = threads_of_block(v), smem = 0,
-      blocks = "head_tiles" .. (tiles_of_block(v) > 1 and "/" .. tiles_of_block(v) or ""),
-   })
+   local tiles = tiles_of_block(v)
+   local blocks = "head_tiles" .. (tiles > 1 and "/" .. tiles or "")
+   table.insert(recipe.steps, 1, {role = "quantise", threads = threads_of_block(v), blocks = blocks})
    recipe.steps[2].early = 1
    recipe.workspace = "int8_keys"
 end

@@ -5,13 +5,10 @@ local elements = require("core.elements")
 local M = {}
 
 M.forward_only = true
-M.axis = {name = "kv", field = "kv", values = {"dtype", "int8", "fp8"}, feature = true}
+M.axis = {name = "kv", values = {"dtype", "int8", "fp8"}}
 
 -- The type of the scales. In shared memory they are fp32.
-M.scales = {
-   forward_only = true,
-   axis = {name = "kv_scales", field = "kv_scales", values = {"fp32", "fp16"}, feature = true},
-}
+M.scales = {forward_only = true, axis = {name = "kv_scales", values = {"fp32", "fp16"}}}
 
 function M.is_on(v)
    return v.kv ~= nil and v.kv ~= "dtype"
@@ -20,11 +17,8 @@ end
 -- The axis q of a family, with what 8 bits need: Q is read once, in the order of K's columns.
 M.q_axis = {
    name = "q", values = {"smem", "reg"},
-   when = function(v)
-      if v.q == "smem" and M.is_on(v) then
-         return nil, "with K in 8 bits, Q is in registers"
-      end
-      return true
+   unless = function(v)
+      return v.q == "smem" and M.is_on(v) and "with K in 8 bits, Q is in registers"
    end,
 }
 
@@ -67,7 +61,6 @@ function M.fp32_per_score(v)
    return 2 + per_element[v.kv][v.dtype] * columns / rows
 end
 
--- Returns the bytes of an element of K and V.
 function M.element_bytes(problem)
    return problem.kv == "dtype" and elements.bytes(problem) or 1
 end

@@ -1,33 +1,28 @@
 -- lengths: device memory gives the lengths of a batch's sequences (templates/features/lengths.cuh). seqused: the number
 -- of keys of each sequence. varlen: where its rows begin and end in packed tensors. If keys are divided among blocks,
 -- sequences get blocks in proportion to their lengths (templates/features/shares.cuh).
+local axes_of = require("core.axes")
+
 local M = {}
 
-M.forward_only = true
-M.axis = {name = "seqused", field = "seqused", values = {0, 1}, feature = true}
+M.forward_only, M.fp32 = true, true
+M.axis = {name = "seqused", says = "each sequence has its own number of keys"}
 
 -- For packed sequences.
-M.packed = {axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
-
--- Registers in backward: where the sequence's tensors begin, and its lengths.
-M.packed.own_registers = 10
+M.packed = {
+   fp32 = true, axis = {name = "varlen", says = "sequences are packed one after the other"},
+   own_registers = 10, -- in backward: where the sequence's tensors begin, and its lengths
+}
 
 -- Returns true if the sequences of a variant have their own lengths.
 function M.has(v)
    return v.seqused == 1 or v.varlen == 1 or v.leftpad == 1
 end
 
+local plain = {seqused = 0, varlen = 0, total_q = 0, total_k = 0, paged = 0, page = 0, leftpad = 0}
+
 local function with(problem, sizes)
-   local part = {}
-   for name, value in pairs(problem) do
-      part[name] = value
-   end
-   for name, value in pairs(sizes) do
-      part[name] = value
-   end
-   part.seqused, part.varlen, part.total_q, part.total_k = 0, 0, 0, 0
-   part.paged, part.page, part.leftpad = 0, 0, 0
-   return part
+   return axes_of.add_names({}, problem, sizes, plain)
 end
 
 -- Returns the rows of packed tensors, or of all sequences.
@@ -72,6 +67,15 @@ function M.parts(problem)
       parts[problem] = list
    end
    return list
+end
+
+-- Returns the sum of f(part) over the parts of a problem, and of `first`, if it is given.
+function M.sum_of_parts(problem, f, first)
+   local sum = first or 0
+   for _, part in ipairs(M.parts(problem)) do
+      sum = sum + f(part)
+   end
+   return sum
 end
 
 return M

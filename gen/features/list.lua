@@ -1,13 +1,19 @@
 -- The features of all families. Families ask this module for axes and costs, and name a feature only where they treat
 -- it otherwise than others. Cap and window are settings of the mainloop. The features in M.all read arrays besides the
 -- tensors, and have
---   axis                     see core/axes.lua
+--   axis                     see core/axes.lua; the field of its name. If it `says` something, its values are 0 and 1,
+--                            and kernels have a constant for it (kAlibi) with this comment
 --   fp32_per_score(v, keys)  optional: instructions that it adds for each score; keys: of a tile
 --   adds                     optional: true: it adds a term to scores
 --   registers(row_tiles, v)  optional: registers that it keeps alive
 --   own_registers            optional: registers that backward counts by itself (ops/backward_block.lua)
 --   bytes_per_score(v)       optional: bytes that it reads for each score
 --   forward_only             optional: true: only forward has it
+--   fp32                     optional: true: families of fp32 have it
+--   by_head                  optional: true: a block must know its head, for an array with an entry or plane for each
+--   reads_rows               optional: true: a step of backward reads prepared rows
+--   backward_step(v)         optional: a step of backward between the preparing and the main one, or nil
+--   step_file                the template of this step
 local M = {}
 
 local alibi = require("features.alibi")
@@ -19,6 +25,7 @@ local dropout = require("features.dropout")
 local kv8 = require("features.kv8")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
+local partial = require("features.partial")
 local sinks = require("features.sinks")
 local softcap = require("features.softcap")
 local window = require("features.window")
@@ -26,11 +33,29 @@ local window = require("features.window")
 -- In the order of texts.
 M.all = {
    alibi, sinks, bias, dropout, lengths, lengths.packed, paged, cache, cache.rows,
-   append, append.rotary, append.rotary_dim, kv8, kv8.scales,
+   append, append.rotary, append.rotary_dim, kv8, kv8.scales, partial.carry,
 }
 
 -- The axes that every family has.
 M.everywhere = {softcap.axis, window.axis}
+
+-- The axes whose values are off and on, as {name, constant of the templates, comment}. All axes are completed.
+local switched = {}
+
+local function complete(axis)
+   axis.field, axis.feature = axis.name, true
+   if axis.says then
+      axis.values = {0, 1}
+      local constant = ("k_" .. axis.name):gsub("_(%l)", string.upper)
+      switched[#switched + 1] = {name = axis.name, constant = constant, says = axis.says}
+   end
+end
+
+complete(softcap.axis)
+complete(window.axis)
+for _, feature in ipairs(M.all) do
+   complete(feature.axis)
+end
 
 -- Returns the axes of an operation's features.
 function M.axes(op)
@@ -51,19 +76,20 @@ function M.wgmma_axes(added)
    }
 end
 
+function M.fp32_axes(op)
+   local axes = {softcap.none, window.axis}
+   for _, feature in ipairs(M.all) do
+      if feature.fp32 and (op == "forward" or not feature.forward_only) then
+         axes[#axes + 1] = feature.axis
+      end
+   end
+   return axes
+end
+
 -- All features as {feature, name of its axis, the value without it}, because surveys ask for every variant.
 local asked = {}
 for i, feature in ipairs(M.all) do
    asked[i] = {feature = feature, name = feature.axis.name, silent = axes_of.silent_value(feature.axis)}
-end
-
--- The axes whose values are off and on, as {name, constant of the templates}.
-local switched = {}
-for _, axis in ipairs(M.axes("forward")) do
-   if axis.values and #axis.values == 2 and axis.values[2] == 1 then
-      local constant = ("k_" .. axis.name):gsub("_(%l)", string.upper)
-      switched[#switched + 1] = {name = axis.name, constant = constant}
-   end
 end
 
 -- Returns the list of the features that a variant has. v keeps it, because the functions below ask in turn.
@@ -118,14 +144,36 @@ function M.wgmma_registers(v)
    return M.registers(v, 1) + v.softcap * softcap.wgmma_registers
 end
 
--- Returns how many features change scores before the softmax.
-function M.modifiers(v)
-   return v.softcap + v.alibi + (v.bias ~= "none" and 1 or 0)
+-- Returns how many features of a variant have a flag.
+local function count(v, flag)
+   return sum(v, function(feature)
+      return feature[flag] and 1 or 0
+   end)
 end
 
--- Returns whether a block needs to know its head, for arrays that have one entry or plane for each.
+-- Returns how many features add a term to scores, and how many change scores before the softmax.
+function M.terms(v)
+   return count(v, "adds")
+end
+
+function M.modifiers(v)
+   return v.softcap + M.terms(v)
+end
+
+-- Returns whether a block needs to know its head, and whether a step of backward reads prepared rows.
 function M.is_by_head(v)
-   return v.sinks == 1 or v.bias ~= "none" or v.dropout == 1
+   return count(v, "by_head") > 0
+end
+
+function M.reads_rows(v)
+   return count(v, "reads_rows") > 0
+end
+
+-- Adds the features' own steps of backward to a list.
+function M.add_backward_steps(steps, v)
+   for _, feature in ipairs(features_of(v)) do
+      steps[#steps + 1] = feature.backward_step and feature.backward_step(v)
+   end
 end
 
 function M.registers(v, row_tiles)
@@ -146,22 +194,33 @@ end
 
 -- Returns the features of a variant as a set of axis names, and how many of them are in M.all.
 local function asked_of(v)
-   local has, count = {softcap = v.softcap == 1, window = v.window ~= 0}, 0
+   local has, number = {softcap = v.softcap == 1, window = v.window ~= 0, terms = M.terms(v) > 0}, 0
    for _, each in ipairs(asked) do
       local value = v[each.name]
       has[each.name] = value ~= nil and value ~= each.silent
-      count = count + (has[each.name] and 1 or 0)
+      number = number + (has[each.name] and 1 or 0)
    end
-   has.terms = has.alibi or has.bias -- added to scores
-   return setmetatable(has, {__index = unknown}), count
+   return setmetatable(has, {__index = unknown}), number
 end
 
--- Returns the constants of the features that are on or off, as a list of {name, on}: kSoftcap, kCacheRows, ...
-local function switches_of(has)
+-- Returns the templates of the steps that the features have in backward.
+local function step_files_of(v, op)
+   local files = {}
+   for _, feature in ipairs(op == "backward" and features_of(v) or {}) do
+      files[#files + 1] = feature.step_file
+   end
+   return files
+end
+
+-- Returns the constants that are true or false, as a list of {name, on, says}: kSoftcap, kCacheRows, ...
+local function switches_of(v, has)
    local list = {}
    for i, axis in ipairs(switched) do
-      list[i] = {name = axis.constant, on = has[axis.name]}
+      list[i] = {name = axis.constant, on = has[axis.name], says = axis.says}
    end
+   list[#list + 1] = {
+      name = "kInterleaved", on = v.rotary == "interleaved", says = "rotary rotates pairs of neighbouring columns",
+   }
    return list
 end
 
@@ -172,15 +231,17 @@ local bias_kinds = {none = "kNone", fp16 = "kFp16", bf16 = "kBf16", fp32 = "kFp3
 -- Returns the names for templates/features/config.cu.in. Also dbias: whether the gradient of a bias is wanted.
 function M.names(v, op)
    local bias_type, has_gradient = bias.type_of(v)
-   local has, count = asked_of(v)
+   local has, number = asked_of(v)
    return {
-      has = has, switches = switches_of(has), window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
-      interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
-      dbias = has_gradient, kv_type = kv8.type_of(v),
+      has = has, switches = switches_of(v, has), rotary_columns = has.rotary and v.rotary_dim or 0,
+      window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
+      dbias = has_gradient, kv_type = kv8.type_of(v), step_files = step_files_of(v, op),
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,
-      features = count > 0, score_params = count > 0 or has.softcap or v.window ~= 0,
-      alibi_mma = false, -- ALiBi is computed by the product: on wgmma alone
+      params_file = has.dropout and "features/dropout_params.cuh" or number > 0 and "features/feature_params.cuh"
+         or "features/no_feature_params.cuh",
+      score_params = number > 0 or has.softcap or v.window ~= 0,
+      alibi_mma = false, -- a term is computed by the product: on wgmma alone
    }
 end
 

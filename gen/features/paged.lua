@@ -3,9 +3,9 @@ local kv8 = require("features.kv8")
 
 local M = {}
 
-M.forward_only = true
+M.forward_only, M.fp32 = true, true
 
-M.axis = {name = "paged", field = "paged", values = {0, 1}, feature = true}
+M.axis = {name = "paged", says = "K and V lie in pages, which a table names"}
 
 -- Registers while a tile is filled: the table's row and its end.
 function M.registers()

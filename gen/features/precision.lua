@@ -9,20 +9,27 @@ M.axes = {
    {name = "values", field = "pv", values = {"exact", "fp8"}, feature = true},
 }
 
+-- Returns the axis of a permission without which a family has no kernel.
+function M.demanded(axis, value, reason)
+   return {
+      name = axis.name, field = axis.field, values = axis.values, feature = true,
+      unless = function(v)
+         return v[axis.name] ~= value and reason
+      end,
+   }
+end
+
 -- The type in which P V is summed within a tile of keys (templates/forward/product_pv_fp16.cuh).
 M.pv = {
    name = "pv", values = {"fp32", "fp16"}, quiet = true,
-   when = function(v, path)
+   unless = function(v, path)
       if v.pv == "fp32" then
-         return true
-      elseif v.kv ~= "dtype" then
-         return nil, "the sums of V in 8 bits are fp32"
-      elseif v.sums == "fp32" then
-         return nil, "the problem does not permit fp16 sums"
-      elseif path.k8 and v.bc > 64 then
-         return nil, "the sums of so many keys, rounded after every 8, err more than twice as much as fp32 sums"
+         return nil
       end
-      return true
+      return v.kv ~= "dtype" and "the sums of V in 8 bits are fp32"
+         or v.sums == "fp32" and "the problem does not permit fp16 sums"
+         or path.k8 and v.bc > 64
+            and "the sums of so many keys, rounded after every 8, err more than twice as much as fp32 sums"
    end,
 }
 
@@ -49,7 +56,11 @@ end
 function M.names(v)
    local pv = v.pv or "fp32"
    local scaled = v.kv ~= nil and v.kv ~= "dtype" and v.dtype == "fp16"
-   return {pv_fp16 = pv == "fp16", lazy_rescale = scaled and growth_kv8 or growth[pv]}
+   local exact = (v.kv or "dtype") == "dtype" and v.qk ~= "int8"
+   return {
+      pv_fp16 = pv == "fp16", lazy_rescale = scaled and growth_kv8 or growth[pv],
+      p_type = not exact and "fp32" or pv == "fp16" and "fp16" or "Elem",
+   }
 end
 
 return M

@@ -1,7 +1,10 @@
--- softcap: scores are s = c tanh(scale q k / c), before any mask (templates/features/softcap.cuh).
+-- softcap: scores are s = c tanh(scale q k / c), before any mask (templates/features/modifier.cuh).
 local M = {}
 
-M.axis = {name = "softcap", field = "softcap", values = {0, 1}, feature = true}
+M.axis = {name = "softcap", says = "scores are capped by a tanh"}
+
+-- For fp32: a cap would be as exact as the hardware's tanh, so there is none (runtime/base/problem_check.c).
+M.none = {name = "softcap", field = "softcap", values = {0}, feature = true}
 
 -- Work for each score: one tanh, by the unit that computes ex2, and the multiplication before it.
 M.ex2_per_score = 1

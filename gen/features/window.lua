@@ -6,7 +6,7 @@ local M = {}
 
 local prefix, chunk = 2, 3
 
-M.axis = {name = "window", field = "window", values = {0, 1, prefix, chunk}, feature = true}
+M.axis = {name = "window", values = {0, 1, prefix, chunk}}
 
 -- Names for templates. With a prefix, a causal problem is not causal for a tile.
 function M.names(v)
@@ -43,19 +43,16 @@ end
 -- trained.
 local widths = {256, 1024}
 
--- Returns the shapes; if the problem has a window, each shape with each of these windows.
+-- Returns sizes of problems (core/family.lua) for a list of {query heads, key heads, queries, keys}. If the problem has
+-- a window, each of them comes with each of these windows.
 function M.typical(shapes, problem)
-   if problem.window == 0 then
-      return shapes
-   end
    local list = {}
    for _, shape in ipairs(shapes) do
-      for _, width in ipairs(widths) do
-         local copy = {window_left = width, window_right = problem.window == 1 and width or -1}
-         for name, value in pairs(shape) do
-            copy[name] = value
-         end
-         list[#list + 1] = copy
+      for _, width in ipairs(problem.window == 0 and {0} or widths) do
+         list[#list + 1] = {
+            batch = 1, heads_q = shape[1], heads_kv = shape[2], seq_q = shape[3], seq_k = shape[4],
+            window_left = width, window_right = problem.window <= 1 and width or -1,
+         }
       end
    end
    return list

@@ -21,14 +21,13 @@
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local axes = require("ops.backward_axes")
-local bias = require("features.bias")
+local axes_of = require("core.axes")
 local block = require("ops.backward_block")
 local columns = require("features.columns")
 local cost = require("ops.backward_cost")
 local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
-local lengths = require("features.lengths")
 local partial = require("features.partial")
 local window = require("features.window")
 
@@ -36,18 +35,10 @@ local M = {}
 
 local prepare_threads, convert_rows = 256, 32
 
-local function fits(v, path, arch)
-   local smem_bytes = block.smem_bytes(v) -- asked first, because most points of sm_75 have too many
-   if smem_bytes > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes, arch.smem_block)
-   end
+local function unfit(v, path, arch)
    local facts = block.facts(v, path, 0)
-   if facts.spilled > 0 then
-      return nil, string.format("about %d registers too many", facts.spilled)
-   elseif cost.resident_blocks(facts, arch) < 1 then
-      return nil, "an SM cannot hold a block"
-   end
-   return true
+   return facts.spilled > 0 and ("about %d registers too many"):format(facts.spilled)
+      or cost.resident_blocks(facts, arch) < 1 and "an SM cannot hold a block"
 end
 
 -- The model is least sure how warps should divide the tiles. It sees little difference between orders and pipelines,
@@ -75,27 +66,17 @@ function M.typical(problem, arch)
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
                           {8, 512}, {1, 512}, {4 * arch.sm_count, 128}, {8, 4096, 1}}) do
       if problem.window == 0 or size[2] > 256 then  -- a window leaves little of shorter ones
-         list[#list + 1] = {
-            batch = 1, heads_q = size[1], heads_kv = size[3] or size[1], seq_q = size[2], seq_k = size[2],
-         }
+         list[#list + 1] = {size[1], size[3] or size[1], size[2], size[2]}
       end
    end
    return window.typical(list, problem)
 end
 
-local function always()
-   return true
-end
-
 -- dq=block suits only problems whose keys are one tile of it, and split=1 only problems with few blocks.
-local function suits(v, problem, arch)
-   if v.split == 1 and cost.splits(v, problem, arch) == 1 then
-      return nil, "there are blocks enough"
-   end
-   if v.dq == "block" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc) then
-      return nil, "a head's keys are no tile of these"
-   end
-   return true
+local function unsuited(v, problem, arch)
+   return v.split == 1 and cost.splits(v, problem, arch) == 1 and "there are blocks enough"
+      or v.dq == "block" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc)
+         and "a head's keys are no tile of these"
 end
 
 -- Returns how many lanes share a row in the prepare step: a power of two.
@@ -113,59 +94,45 @@ end
 
 local main_blocks = {atomic = "key_tiles", separate = "key_and_query_tiles", block = "key_heads"}
 
--- Threads of a block of the sinks step.
-local sink_threads = 256
-
 -- Computes LSE and delta, and fills dQ with zeros.
-function M.prepare_step(name, v)
-   return {
-      entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
-      blocks = "padded_rows/" .. prepare_threads // row_lanes(columns.of(v)),
-   }
-end
-
--- Computes the gradient of sinks from prepared rows.
-function M.sinks_step(name)
-   return {entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads"}
+local function prepare_step(v)
+   local blocks = "padded_rows/" .. prepare_threads // row_lanes(columns.of(v))
+   return {role = "prepare", threads = prepare_threads, blocks = blocks}
 end
 
 -- Sums dK and dV of blocks that share queries.
-function M.combine_step(name, threads, smem)
-   return {entry = name .. "_combine", role = "combine", threads = threads, smem = smem, blocks = "key_tile_sums"}
+function M.combine_step(threads, smem)
+   return {role = "combine", threads = threads, smem = smem, blocks = "key_tile_sums"}
 end
 
 -- Converts dQ to its type. width: columns of a row of sums. The rows of a block are of one sequence.
-function M.convert_step(name, v, width)
-   return {
-      entry = name .. "_convert", role = "convert", threads = math.min(2 * width, 256), smem = 0,
-      blocks = (v.varlen == 1 and "query_tiles/" or "padded_rows/") .. convert_rows,
-   }
+function M.convert_step(v, width)
+   local blocks = (v.varlen == 1 and "query_tiles/" or "padded_rows/") .. convert_rows
+   return {role = "convert", threads = math.min(2 * width, 256), blocks = blocks}
 end
 
-local function recipe_of(name, v)
+-- Returns the steps before the main one.
+function M.first_steps(v)
    local steps = {}
-   if v.rows == "prepared" then
-      steps[1] = M.prepare_step(name, v)
+   if v.rows ~= "computed" then
+      steps[1] = prepare_step(v)
    end
-   if v.sinks == 1 then
-      steps[#steps + 1] = M.sinks_step(name)
-   end
-   if select(2, bias.type_of(v)) then
-      steps[#steps + 1] = {
-         entry = name .. "_clear", role = "clear", threads = 32 * bias.clear_rows, smem = 0,
-         blocks = "score_rows/" .. bias.clear_rows,
-      }
-   end
+   features.add_backward_steps(steps, v)
+   return steps
+end
+
+local function recipe(v)
+   local steps = M.first_steps(v)
    steps[#steps + 1] = {
-      entry = name, role = "main", threads = 32 * v.warps, smem = block.smem_bytes(v),
+      role = "main", threads = 32 * v.warps,
       blocks = main_blocks[v.dq] .. (v.dq == "separate" and "/" .. 16 * v.warps or ""),
    }
    if v.split == 1 then
       local pitch = elements.bytes(v) * (block.padded(v) + (v.layout == "pad" and 8 or 0))
-      steps[#steps + 1] = M.combine_step(name, 32 * v.warps, v.bc * pitch)
+      steps[#steps + 1] = M.combine_step(32 * v.warps, v.bc * pitch)
    end
    if v.dq ~= "separate" then
-      steps[#steps + 1] = M.convert_step(name, v, (block.padded(v)))
+      steps[#steps + 1] = M.convert_step(v, (block.padded(v)))
    end
    return {
       op = "backward", rows = v.br, keys = v.bc,
@@ -179,38 +146,25 @@ end
 -- Adds to `names` what the templates of all backward families see, and returns it. The caller adds `prepared`.
 function M.shared_names(v, names)
    names.convert_rows = convert_rows
-   names.columns, names.split, names.split_by = columns.of(v), v.split > 0, v.split
-   for _, more in ipairs({features.names(v, "backward"), window.names(v), partial.names(v)}) do
-      for key, value in pairs(more) do
-         names[key] = value
-      end
-   end
-   return names
+   local split = v.split or 0
+   names.columns, names.split, names.split_by = columns.of(v), split > 0, split
+   return axes_of.add_names(names, features.names(v, "backward"), window.names(v), partial.names(v))
 end
 
--- Returns the family on a code path.
 function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,
-      axes = axes, selection = selection, fits = fits, typical = M.typical, is_worth = always,
-      suits = suits,
+      axes = axes, selection = selection, typical = M.typical,
+      smem_bytes = block.smem_bytes, unfit = unfit, unsuited = unsuited, recipe = recipe,
 
       cost = function(v, problem, arch, registers)
-         local facts, us = block.facts(v, path, registers), 0
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost.backward(v, facts, part, arch)
-         end
-         return us
-      end,
-
-      recipe = function(v)
-         return recipe_of(name, v)
+         return cost.backward(v, block.facts(v, path, registers), problem, arch)
       end,
 
       names = function(v)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
-            smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
+            rwarps = block.row_warps(v), fill_later = later == true,
             dq_order = M.adds_dq_in_order(v) and 1 or 0, dq_parts = dq_parts, prepared = v.rows == "prepared",
             writers = 32 * v.warps,
          })

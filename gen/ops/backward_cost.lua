@@ -4,9 +4,12 @@
 local columns = require("features.columns")
 local elements = require("core.elements")
 local forward = require("ops.forward_plain_cost")
+local lengths = require("features.lengths")
 local window = require("features.window")
 
 local M = {resident_blocks = forward.resident_blocks}
+
+local ceil_div = forward.ceil_div
 
 -- Fitted to 835 timings of 52 problems on an H200, D = 16 to 256, S = 32 to 16384. Each constant is between the fits to
 -- parts of the problems. Where these disagree, it is as an earlier fit to 90 timings had it.
@@ -44,10 +47,6 @@ local fit = {
    bias = 0.15,
 }
 M.fit = fit -- for tests/bench/fit.lua
-
-local function ceil_div(a, b)
-   return (a + b - 1) // b
-end
 
 -- Returns the clocks of all units together. units: clocks of each. With more warps, more of the other units' clocks are
 -- hidden by the busiest unit's.
@@ -199,10 +198,9 @@ local function drift_us(v, sizes, arch, heads, tiles, k_tiles, columns_padded)
    return missed * tiles * k_tiles * sizes.visible * v.br * columns_padded * (inputs + 2 * dq) / arch.dram
 end
 
--- Returns us for a problem; math.huge if no SM can hold a block. facts: backward_block.lua makes them. If
--- blocks should share queries and none are shared, the variant with split=0 does the same and must be chosen. So the
--- result is twice the time.
-function M.backward(v, facts, problem, arch)
+-- Returns us for sequences of one length; math.huge if no SM can hold a block. If blocks should share queries and none
+-- are shared, the variant with split=0 does the same and must be chosen. So the result is twice the time.
+local function us_of(v, facts, problem, arch)
    local splits = v.split > 0 and M.splits(v, problem, arch) or 1
    local card, sizes = forward.on_card(v, facts, arch, card_of), sizes_of(problem)
    local resident = card.resident
@@ -236,7 +234,7 @@ function M.backward(v, facts, problem, arch)
       -- Both kinds of blocks run together. If there are few of them, they run at the same time.
       local together = k_tiles * kv_heads * splits + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
-   elseif dq == "atomic" or k_tiles > 1 then
+   elseif dq == "atomic" or dq == "block" and k_tiles > 1 then
       local elems = heads * q_tiles * br * facts.d_pad
       us = us + fit.step + elems * 6 / arch.dram -- the convert step
       us = us + elems * 4 / arch.dram -- filling dQ with zeros
@@ -249,6 +247,11 @@ function M.backward(v, facts, problem, arch)
    end
    us = us + clocks / arch.clock
    return splits == 1 and v.split > 0 and 2 * us or us
+end
+
+-- Returns us for a problem. facts: backward_block.lua makes them.
+function M.backward(v, facts, problem, arch)
+   return lengths.sum_of_parts(problem, function(part) return us_of(v, facts, part, arch) end)
 end
 
 return M

@@ -14,23 +14,19 @@
 --            (templates/backward/dq_order.cuh)
 --   dq       who adds dQ to its sums. atomic: each warp its part, from registers. bulk: the copy engine, one tile
 --            later (bwd_dq_bulk.cuh). group: one more warpgroup, which computes dQ alone (bwd_dq_group.cuh)
+--            With deterministic=1 a thread of the producer counts, and lets the copy engine add (bwd_producer.cuh)
 --   order    dV is started before dS is made (early), or after it (late), which frees registers. With these, dq=bulk
 --            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64
-local alibi = require("features.alibi")
+local axes_of = require("core.axes")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
-local dropout = require("features.dropout")
 local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
 local fwd_sm90 = require("ops.forward_sm90")
 local kinds = require("ops.kinds")
-local lengths = require("features.lengths")
 local partial = require("features.partial")
 local paths = require("paths.wgmma")
-local sinks = require("features.sinks")
-local softcap = require("features.softcap")
-local window = require("features.window")
 
 local M = {name = "bwd_sm90"}
 
@@ -101,7 +97,8 @@ local function smem_bytes(v)
    if division == by_keys and v.dq == "atomic" then
       return bytes
    end
-   bytes = bytes + 8 * (2 + 2 * stages(v))
+   local counted = v.dq == "group" and v.deterministic == 1
+   bytes = bytes + 8 * (2 + (counted and 3 or 2) * stages(v))
    if v.dq == "bulk" then
       local sharing, width = dq_shares(v)
       return (bytes + 127) // 128 * 128 + v.br * sharing * width * 4
@@ -111,30 +108,26 @@ end
 
 -- Returns true if registers remain for the addresses of a bias, besides the sums and what another feature keeps.
 local function bias_fits(v)
-   local more = v.softcap + v.alibi + v.dropout + v.deterministic
+   local more = features.modifiers(v) - 1 + v.dropout + v.deterministic
    return v.bias == "none" or v.br == 64 and d_pad(v) <= (more > 0 and 96 or 128)
 end
 
 -- Returns true if a kernel that does not add to dQ by itself has registers for its features. As compiled: others spill.
 local function features_fit(v)
-   local scored = v.softcap + v.alibi + v.dropout + (v.bias ~= "none" and 1 or 0)
+   local scored = features.modifiers(v) + v.dropout
    if v.dq == "bulk" then
       return d_pad(v) <= 96 and scored <= 1 or scored == 0 and (v.varlen == 0 or d_pad(v) <= 112)
    end
-   return scored == 0 or v.order == "early" and scored == v.softcap + (d_pad(v) <= 64 and v.alibi or 0) and scored == 1
+   local in_memory = v.bias ~= "none" or v.dropout == 1
+   local may_add = d_pad(v) <= 64 or features.terms(v) == 0
+   return scored == 0 or v.order == "early" and scored == 1 and not in_memory and may_add
 end
 
-local function fits(v, _, arch)
-   if smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif v.br > 64 and d_pad(v) > most_columns then
-      return nil, "sums, S and dP need too many registers"
-   elseif not bias_fits(v) then
-      return nil, "sums, S, dP and the way to a bias need too many registers"
-   elseif v.varlen == 1 and division_of(v) == by_product then
-      return nil, "rows behind a sequence's end are cleared where all warpgroups read a tile together"
-   end
-   return true
+local function unfit(v)
+   return v.br > 64 and d_pad(v) > most_columns and "sums, S and dP need too many registers"
+      or not bias_fits(v) and "sums, S, dP and the way to a bias need too many registers"
+      or v.varlen == 1 and division_of(v) == by_product
+         and "rows behind a sequence's end are cleared where all warpgroups read a tile together"
 end
 
 -- Returns what the cost model (backward_cost.lua) needs to know about a block.
@@ -152,21 +145,20 @@ end
 --   bulk         the same if the copy engine adds dQ
 --   group        FLOP per clock and SM if a warpgroup of its own computes dQ. Products hide the rest
 --   order        clocks of the slower order of dV, over clocks of the faster
---   reversed     clocks if blocks with the last keys come first, over clocks of the other order. An earlier form of it
---                took 1.05; today's was not measured
+--   reversed     clocks if blocks with the last keys come first, over clocks of the other order: on an H100 0.91 to
+--                0.95, D = 64 and 128, S = 2048 to 16384
 --   divided      FLOP per clock and SM if warpgroups divide the products (by pages)
 --   bias         clocks per score for a bias, which each thread reads by itself
 local fit = {
-   tensor = 2480, per_score = 0.11, bulk = 0.045, group = 2540, order = 1.03, reversed = 1.05, divided = 2090,
+   tensor = 2480, per_score = 0.11, bulk = 0.045, group = 2540, order = 1.03, reversed = 0.93, divided = 2090,
    bias = 0.2,
 }
 M.fit = fit -- for tests/bench/fit.lua
 
 -- Returns the clocks per score that features add.
 local function feature_clocks(v, arch)
-   local fp32 = features.fp32_per_score(v, division_of(v).keys)
-      + v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
-   return fp32 / arch.fp32 + v.softcap * softcap.ex2_per_score / arch.ex2
+   local fp32, ex2 = features.work_per_score(v, division_of(v).keys, "backward")
+   return fp32 / arch.fp32 + (ex2 - 1) / arch.ex2
 end
 
 -- Returns the clocks per score of products and of what they do not hide.
@@ -193,7 +185,6 @@ local function reverses_keys(v)
    return v.deterministic == 1 and v.causal == 1 and v.window == 0 and v.keys == "last"
 end
 
--- Returns the clocks of a tile.
 local function tile_clocks(v, arch)
    local added = v.bias ~= "none" and fit.bias or 0
    local slower = v.dq ~= "atomic" and (v.order == "late") ~= is_late_faster(v)
@@ -212,11 +203,7 @@ local function us_of(v, problem, arch)
          end,
       },
    }
-   local us = 0
-   for _, part in ipairs(lengths.parts(problem)) do
-      us = us + cost.backward(shape, facts, part, arch)
-   end
-   return us
+   return cost.backward(shape, facts, problem, arch)
 end
 
 -- Returns the columns of all products: of scores, of dQ, and of the sums of dK or dV.
@@ -233,7 +220,7 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), bc = division.keys, groups = division.groups, stages = stages(v),
+      bc = division.keys, groups = division.groups, stages = stages(v), qwarps = 1,
       writers = writers(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
       consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
@@ -242,74 +229,53 @@ local function names(v)
    return fwd_sm90.add_product_names(own, v, product_columns(v, width))
 end
 
--- A bias as it lies in memory. In fp32 it spills at D = 128. The other families have its gradient and boolean masks.
-local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16"}, feature = true}
-
-M.axes = kinds.axes(256)
-for _, axis in ipairs({
-   softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis, kinds.deterministic,
-   partial.axis,
+-- A bias in fp32 spills at D = 128. The other families have its gradient and boolean masks.
+M.axes = axes_of.joined(kinds.axes(256), features.wgmma_axes({"none", "fp16", "bf16"}), {
+   kinds.deterministic, partial.axis,
    {name = "br", values = {64, 128}},
    {
       name = "split", values = {0, 1, 2}, quiet = true,
-      when = function(v)
-         if v.split == 1 and v.varlen == 1 then
-            return nil, "packed sequences have blocks of their own"
-         end
-         return true
+      unless = function(v)
+         return v.split == 1 and v.varlen == 1 and "packed sequences have blocks of their own"
       end,
    },
    {
-      name = "heads", values = {0, 1, 2, 4}, quiet = true, phase = "launch",
-      when = function(v)
-         if (v.split == 2) ~= (v.heads > 0) then
-            return nil, "heads is for split=2, whose blocks have some of a group's query heads"
-         end
-         return true
+      name = "heads", values = {0, 1, 2}, quiet = true, phase = "launch",
+      unless = function(v)
+         return (v.split == 2) ~= (v.heads > 0)
+            and "heads is for split=2, whose blocks have some of a group's query heads"
       end,
    },
    {
       name = "keys", values = {"last", "first"}, quiet = true,
-      when = function(v)
-         if v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0) then
-            return nil, "the order of keys is chosen where blocks add in order under a causal mask"
-         end
-         return true
+      unless = function(v)
+         return v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0)
+            and "the order of keys is chosen where blocks add in order under a causal mask"
       end,
    },
    {
       name = "dq", values = {"atomic", "bulk", "group"}, quiet = true,
-      when = function(v)
-         if v.dq == "atomic" then
-            return true
-         elseif v.d > 128 or v.br > 64 then
-            return nil, "warpgroups divide the products, or have no registers, for another way to dQ"
-         elseif v.dq == "bulk" and d_pad(v) <= 64 then
-            return nil, "with few columns a warpgroup of its own is faster"
-         elseif v.dq == "bulk" and v.deterministic == 1 then
-            return nil, "the copy engine adds in no order"
-         elseif v.dq == "group" and d_pad(v) > 96 then
-            return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
-         end
-         return true
+      unless = function(v)
+         return v.dq ~= "atomic" and (v.d > 128 or v.br > 64)
+               and "warpgroups divide the products, or have no registers, for another way to dQ"
+            or v.dq == "bulk" and d_pad(v) <= 64 and "with few columns a warpgroup of its own is faster"
+            or v.dq == "bulk" and v.deterministic == 1 and v.varlen == 1
+               and "a sequence's end cuts tiles of dQ, and warps add the rest in no order"
+            or v.dq == "group" and d_pad(v) > 96
+               and "two warpgroups have registers for sums of 96 columns beside a third one"
       end,
    },
    {
       name = "order", values = {"early", "late"}, quiet = true,
-      when = function(v)
-         if v.order == "late" and v.dq == "atomic" then
-            return nil, "warps that add to dQ themselves have one order"
-         elseif v.order == "early" and v.dq == "group" and d_pad(v) > 80 then
-            return nil, "registers for more than 80 columns remain if dV is late"
-         elseif v.dq ~= "atomic" and not features_fit(v) then
-            return nil, "sums, S, dP and what features keep need too many registers"
-         end
-         return true
+      unless = function(v)
+         return v.order == "late" and v.dq == "atomic" and "warps that add to dQ themselves have one order"
+            or v.order == "early" and v.dq == "group" and d_pad(v) > 80
+               and "registers for more than 80 columns remain if dV is late"
+            or v.dq ~= "atomic" and not features_fit(v)
+               and "sums, S, dP and what features keep need too many registers"
       end,
    },
-}) do
-   M.axes[#M.axes + 1] = axis
-end
+})
 
 M.selection = {limit = 16, covered = {{"br", "split", "heads", "keys"}, {"br", "split", "dq", "order"}}, crowds = {}}
 
@@ -317,17 +283,12 @@ local function recipe(v)
    local sharing, width = dq_shares(v)
    local division = division_of(v)
    local keys = division.keys
-   local steps = {bwd.prepare_step(M.name, v)}
-   if v.sinks == 1 then
-      steps[2] = bwd.sinks_step(M.name)
-   end
-   steps[#steps + 1] = {
-      entry = M.name, role = "main", threads = 128 * (division.groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
-   }
+   local steps = bwd.first_steps(v)
+   steps[#steps + 1] = {role = "main", threads = 128 * (division.groups + 1), blocks = "key_tiles"}
    if v.split > 0 then
-      steps[#steps + 1] = bwd.combine_step(M.name, writers(v), 2 * keys * d_pad(v))
+      steps[#steps + 1] = bwd.combine_step(writers(v), 2 * keys * d_pad(v))
    end
-   steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
+   steps[#steps + 1] = bwd.convert_step(v, sharing * width)
    return {
       op = "backward", rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
@@ -341,33 +302,17 @@ end
 function M.family()
    return families.new({
       name = M.name, op = "backward", template = "hopper/bwd_sm90.cu.in", path = paths.sm90,
-      axes = M.axes, selection = M.selection, fits = fits, recipe = recipe, names = names,
-      cost = us_of,
+      axes = M.axes, selection = M.selection, recipe = recipe, names = names,
+      smem_bytes = smem_bytes, unfit = unfit, cost = us_of, typical = bwd.typical,
 
-      typical = function(problem, arch)
-         local sizes = bwd.typical(problem, arch)
-         for _, size in ipairs(sizes) do
-            size.head_dim_v = 0
-         end
-         return sizes
+      useless = function(problem, arch)
+         return paths.useless(arch) or problem.seq_q < 64 and "fewer query rows than one tile has"
       end,
 
-      is_worth = function(problem, arch)
-         if arch.generic then
-            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
-         elseif problem.seq_q < 64 then
-            return nil, "fewer query rows than one tile has"
-         end
-         return true
-      end,
-
-      suits = function(v, problem, arch)
-         if v.split == 1 and cost.splits(shape_of(v), problem, arch) == 1 then
-            return nil, "there are blocks enough"
-         elseif v.heads >= problem.heads_q // problem.heads_kv and v.split == 2 then
-            return nil, "a group has no more query heads than a block would have"
-         end
-         return true
+      unsuited = function(v, problem, arch)
+         return v.split == 1 and cost.splits(shape_of(v), problem, arch) == 1 and "there are blocks enough"
+            or v.heads >= problem.heads_q // problem.heads_kv and v.split == 2
+               and "a group has no more query heads than a block would have"
       end,
    })
 end

@@ -10,11 +10,12 @@
 --   splits      true: blocks divide the keys, and variants have teams and waves
 --   axes        the axes after the problem's fields (core/axes.lua): parts (features/columns.lua), br, bc, warps,
 --               kstages, vstages, layout, q; optionally fill and teams
---   selection, typical(arch), is_worth, suits   see core/family.lua
+--   selection, typical(arch), useless, unsuited   see core/family.lua
 --   cost(v, facts, problem, arch)               returns us
 --   recipe(recipe, v)                           adds the scheme's words and steps to a recipe
 --   names                                       what its templates see
 local append = require("features.append")
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local elements = require("core.elements")
@@ -63,8 +64,9 @@ local function columns_in_smem(v)
 end
 
 -- Returns bytes of shared memory; the templates assert the same sum. With q=reg, Q passes once through the place of the
--- V tiles. If warps divide columns, each has a place for its S. If keys are divided, the teams' rows of O replace the
--- tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a sum.
+-- V tiles. If warps divide columns, each has a place for its S. If K is rounded, each row has a number. If keys are
+-- divided, the teams' rows of O replace the tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a
+-- sum.
 local function smem_bytes(v)
    local d_pad = padded(v)
    local k_columns, v_columns = columns_in_smem(v)
@@ -75,9 +77,10 @@ local function smem_bytes(v)
    local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * (bytes * v.bc * (v_columns + padding) + scales)
    local tiles = v.q == "reg" and k + math.max(values, q) or q + k + values
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
+   local means = int8.is_on(v) and 4 * v.br or 0
    local o_bytes = 4 * columns.of(v)
    local merged_row = o_bytes + (160 - o_bytes % 128) % 128 + 8
-   return math.max(tiles + sums, v.teams and v.br * (v.teams * merged_row + partial.row_bytes(v)) or 0)
+   return math.max(tiles + sums + means, v.teams and v.br * (v.teams * merged_row + partial.row_bytes(v)) or 0)
 end
 
 -- Returns the registers of a thread for a tile of K or V that it copies: 16 bytes in each pass.
@@ -105,7 +108,7 @@ local function live_registers(v, path)
    local d_pad, dv_pad = padded(v)
    local q = v.q == "reg" and wm * d_pad // (4 * v.parts) or 4 * wm
    if int8.is_on(v) then
-      q = wm * int8.key_columns(v) // 4 + int8.registers(wm)
+      q = wm * int8.key_columns(v) // 4 + int8.registers(v, wm)
    end
    local staged = 0
    if path.register_staging then
@@ -157,21 +160,19 @@ local function find_facts(v, path, registers)
    local pipeline = pipelines[v.kstages .. "," .. v.vstages]
    local d_pad, dv_pad = padded(v)
    local k_pad, v_pad = columns_in_smem(v)
-   -- A thread of a block with more than eight warps has fewer than 255 registers.
-   local most = math.min(255, 65536 // (32 * v.warps))
-   local may_spill = registers == 0 or registers >= most
+   local may_spill = registers == 0 or registers >= 255
    local fp32, ex2 = features.work_per_score(v, v.bc, "forward")
    return {
       warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, k_pad = k_pad, v_pad = v_pad, parts = v.parts,
       smem_bytes = smem_bytes(v), k8 = path.k8,
-      registers = registers > 0 and registers or math.min(live + free_registers, most), live = live,
-      spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
+      registers = registers > 0 and registers or math.min(live + free_registers, 255), live = live,
+      spilled = may_spill and math.max(live - spare_registers, 0) or 0,
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       int8 = int8.is_on(v),
       ex2_per_score = ex2,
       fp32_per_sum = precision.fp32_per_sum(v),
-      more_fp32_per_score = fp32 + (int8.is_on(v) and 1 or 0),
+      more_fp32_per_score = fp32 + int8.fp32_per_score(v),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
    }
 end
@@ -185,59 +186,34 @@ local function facts_of(v, path, registers)
    return v.facts
 end
 
-local function fits(v, path, arch)
+local function unfit(v, path, arch)
    local threads = 32 * v.warps // team_count(v)
    if threads < columns.padded(v.d, v) // 8 then
-      return nil, string.format("%d threads cannot copy a row at once", threads)
-   end
-   local bytes = smem_bytes(v) -- asked first, because many points of sm_75 have too many
-   if bytes > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", bytes, arch.smem_block)
+      return ("%d threads cannot copy a row at once"):format(threads)
    end
    local facts = facts_of(v, path, 0)
    if cost.resident_blocks(facts, arch) < 1 then
-      return nil, "an SM cannot hold a block"
+      return "an SM cannot hold a block"
    elseif facts.spilled > (facts.int8 and int8.tolerated or tolerated_spill) then
-      return nil, string.format("about %d registers too many", facts.spilled), true
-   elseif spills_with_feature(v, facts.live, arch) then
-      return nil, "its features need too many registers", true
+      return ("about %d registers too many"):format(facts.spilled), true
    end
-   return true
-end
-
-local function joined(...)
-   local list = {}
-   for _, part in ipairs({...}) do
-      table.move(part, 1, #part, #list + 1, list)
-   end
-   return list
-end
-
-local function add_names(names, more)
-   for key, value in pairs(more) do
-      names[key] = value
-   end
+   return spills_with_feature(v, facts.live, arch) and "its features need too many registers", true
 end
 
 -- Returns what the shared templates of all forward families see of a variant.
 function M.shared_names(v)
    -- own_sequences: sequences have their own lengths, or rows of the cache.
    local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
-   for _, more in ipairs({features.names(v, "forward"), window.names(v), precision.names(v),
-                          partial.names(v)}) do
-      add_names(names, more)
-   end
-   return names
+   return axes_of.add_names(names, features.names(v, "forward"), window.names(v), precision.names(v), partial.names(v))
 end
 
--- Returns the family of a scheme on a code path.
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds.axes(576), {columns.axis, columns.shared},
+      axes = axes_of.joined(kinds.axes(576), {columns.axis, columns.shared},
                     features.axes("forward"), precision.axes, {partial.axis, columns.parts}, scheme.axes),
-      selection = scheme.selection, fits = fits,
-      is_worth = scheme.is_worth, suits = scheme.suits,
+      selection = scheme.selection, smem_bytes = smem_bytes, unfit = unfit,
+      useless = scheme.useless, unsuited = scheme.unsuited,
 
       typical = function(problem, arch)
          return window.typical(scheme.typical(arch), problem)
@@ -245,20 +221,14 @@ function M.family(name, scheme, path)
 
       cost = function(v, problem, arch, registers)
          local facts = facts_of(v, path, registers)
-         local us = append.us(v, problem, arch) + int8.us(v, problem, arch)
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + scheme.cost(v, facts, part, arch)
-         end
-         return us
+         local once = append.us(v, problem, arch) + int8.us(v, problem, arch)
+         return lengths.sum_of_parts(problem, function(part) return scheme.cost(v, facts, part, arch) end, once)
       end,
 
       recipe = function(v)
          local recipe = {
             op = "forward", rows = v.br, keys = v.bc * team_count(v),
-            steps = {{
-               entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
-               blocks = "row_tiles",
-            }},
+            steps = {{role = "main", threads = 32 * v.warps, blocks = "row_tiles"}},
          }
          scheme.recipe(recipe, v)
          append.recipe(recipe, v)
@@ -268,14 +238,10 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, packed_heads = scheme.splits, smem_bytes = smem_bytes(v),
-            fill = v.fill or "whole",
-            teams = team_count(v),
+            split = scheme.splits, packed_heads = scheme.splits, fill = v.fill or "whole", teams = team_count(v),
             max_splits = 1, -- for schemes without splits
          }
-         add_names(names, M.shared_names(v))
-         add_names(names, scheme.names)
-         add_names(names, int8.names(v))
+         axes_of.add_names(names, M.shared_names(v), scheme.names, int8.names(v))
          names.pages_exchanged = paged.is_exchanged(v, names.wide, path)
          return names
       end,

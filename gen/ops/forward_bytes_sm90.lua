@@ -3,6 +3,7 @@
 -- (bytes_consumer.cuh). A step before it rounds K and V. The axes are those of forward_sm90.lua, and
 --   overlap   1: P V of a tile runs during the softmax of the next one, and has registers of its own. 0: S and the sums
 --             of P V share registers, and the warpgroups' products and softmax alternate
+local axes_of = require("core.axes")
 local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
@@ -17,82 +18,63 @@ local sm90 = require("ops.forward_sm90")
 local M = {name = "fwd_bytes_sm90"}
 
 -- By the number of warpgroups: registers of a thread that loads and of one that computes, how many S, O, P and sums of
--- P V may take, and for how many blocks on an SM registers suffice. With more than `most`, kernels of D = 64 and 128
--- spill.
+-- P V may take, and for how many blocks on an SM registers suffice. With more than `most`, kernels spill.
 local register_shares = {
-   {load = 24, group = 232, most = 192, resident = 2}, {load = 24, group = 240, most = 208, resident = 1},
-   {load = 32, group = 160, most = 112, resident = 1},
+   {load = 24, group = 232, most = 204, resident = 2}, {load = 24, group = 240, most = 212, resident = 1},
+   {load = 32, group = 160, most = 136, resident = 1},
 }
 
--- Constants of the model. Not fitted.
+-- Constants of the model.
 local fit = {
    tensor = 5500,   -- FLOP per clock and SM, below the data sheet's 8192 as for 16 bits
-   fp32 = 5.5,      -- instructions for each score besides ex2
+   fp32 = 5,        -- instructions for each score
    exposed = {0.9, 0.36, 0.2}, -- share of the shorter of products and softmax that is not hidden, by warpgroups
    overlapped = 0.8, -- factor of that share with overlap=1
    tile = 150, prologue = 3600, launch = 0.9,
 }
+
+-- V has eight more columns in shared memory, of which one is 1: P V has the row sums, too.
+local more_columns = 8
 
 -- The columns of O that are summed at a time.
 local function part_of(v)
    return v.d <= 128 and v.d or 64
 end
 
-local function need(value, reason)
-   return function(v)
-      if v[value[1]] == value[2] then
-         return true
-      end
-      return nil, reason
-   end
+local function cannot_pingpong(v)
+   return v.pingpong == 1 and v.groups == 1 and "one warpgroup has nobody to take turns with"
 end
 
-local axes = kinds.axes(256)
-for _, axis in ipairs(features.wgmma_axes({"none"})) do -- none of these features is there
-   local none = axis.values and axis.values[1] or 0
-   axes[#axes + 1] = {name = axis.name, field = axis.field, values = {none}, feature = true}
+local function cannot_overlap(v)
+   return v.d % 64 ~= 0 and "rows are no whole pages"
+      or v.overlap == 1 and v.d > 128 and "P V has several parts"
 end
-for _, axis in ipairs({
+
+local none = {}
+for i, axis in ipairs(features.wgmma_axes({"none"})) do -- the family has none of these features
+   none[i] = {name = axis.name, field = axis.field, values = {axis.values and axis.values[1] or 0}, feature = true}
+end
+
+local axes = axes_of.joined(kinds.axes(256), none, {
    precision.axes[1],
-   {
-      name = "scores", field = "scores", values = {"exact", "int8"}, feature = true,
-      when = need({"scores", "int8"}, "the problem does not permit 8-bit scores"),
-   },
-   {
-      name = "values", field = "pv", values = {"exact", "fp8"}, feature = true,
-      when = need({"values", "fp8"}, "the problem does not permit values in e4m3"),
-   },
+   precision.demanded(precision.axes[2], "int8", "the problem does not permit 8-bit scores"),
+   precision.demanded(precision.axes[3], "fp8", "the problem does not permit values in e4m3"),
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 96, 128, 192}},
    {name = "stages", values = {2, 3}},
-   {
-      name = "pingpong", values = {0, 1},
-      when = function(v)
-         if v.pingpong == 0 or v.groups > 1 then
-            return true
-         end
-         return nil, "one warpgroup has nobody to take turns with"
-      end,
-   },
-   {
-      name = "overlap", values = {0, 1},
-      when = function(v)
-         if v.d % 64 ~= 0 then
-            return nil, "rows are no whole pages"
-         elseif v.overlap == 1 and v.d > 128 then
-            return nil, "P V has several parts"
-         end
-         return true
-      end,
-   },
+   {name = "pingpong", values = {0, 1}, unless = cannot_pingpong},
+   {name = "overlap", values = {0, 1}, unless = cannot_overlap},
    {name = "persistent", values = {0, 1}},
-}) do
-   axes[#axes + 1] = axis
+})
+
+-- Returns the bytes of a tile of V, in whole repetitions of the swizzle.
+local function value_bytes(v)
+   return (v.bc * (v.d + more_columns) + 1023) // 1024 * 1024
 end
 
 local function bytes_of(v, own_place)
    local rows = 64 * v.groups * (own_place and 2 or 1)
-   return 2 * v.d * rows + 2 * v.stages * v.bc * v.d + 8 * (2 * v.groups + 4 * v.stages)
+   return 2 * v.d * rows + v.stages * (v.bc * v.d + value_bytes(v)) + 8 * (2 * v.groups + 4 * v.stages)
 end
 
 local most_bytes = 232448
@@ -106,23 +88,22 @@ local function smem_bytes(v)
 end
 
 local function live_registers(v)
-   local s, sums = v.bc // 2, v.d <= 128 and v.d // 2 or 64
+   local s, sums = v.bc // 2, (part_of(v) + more_columns) // 2 + (v.d > 128 and 32 or 0)
    return v.d // 2 + v.bc // 8 + (v.overlap == 1 and s + sums or math.max(s, sums))
 end
 
-local function fits(v, _, arch)
-   if smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > register_shares[v.groups].most then
-      return nil, "S, P and O need too many registers"
-   end
-   return true
+local function unfit(v)
+   return live_registers(v) > register_shares[v.groups].most and "S, P and O need too many registers"
+end
+
+local function stores_by_map(v)
+   return v.persistent > 0 and v.groups > 1
 end
 
 local function cost(v, problem, arch)
    local scores = 64 * v.groups * v.bc
-   local tensor = 4 * scores * v.d / fit.tensor
-   local softmax = scores / arch.ex2 + scores * (fit.fp32 + v.d / v.bc) / arch.fp32
+   local tensor = 4 * scores * (v.d + more_columns / 2) / fit.tensor
+   local softmax = scores * (fit.fp32 + v.d / v.bc) / arch.fp32
    local exposed = fit.exposed[v.groups] * (v.overlap == 1 and fit.overlapped or 1)
    local facts = {
       br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1, resident = 1, d_pad = v.d, dv_pad = v.d,
@@ -135,17 +116,25 @@ local function cost(v, problem, arch)
       + plain_cost.spread({br = facts.br, bc = v.bc}, facts, problem, arch, 1, clocks, fit.prologue, 1)
 end
 
+-- The columns of the products of P and V: of all parts but the last, which has the row sums, and of that one.
+local function products_of(v)
+   local part = part_of(v)
+   return part < v.d and {part, part + more_columns} or {part + more_columns}
+end
+
 function M.names(v)
    local names, share = fwd.shared_names(v), register_shares[v.groups]
    names.wide, names.packed_heads, names.order = false, false, "heads"
    sm90.add_product_names(names, v, {})
-   names.part, names.most_columns = part_of(v), math.max(part_of(v), v.bc)
-   names.lazy_rescale = 2 -- templates/hopper/bytes_values.cuh
-   names.staged, names.speculates = false, false
+   names.part, names.byte_products = part_of(v), products_of(v)
+   names.most_columns = math.max(part_of(v) + more_columns, v.bc)
+   names.p_type = "fp32" -- exponents are not whole
+   names.lazy_rescale = 1.5 -- templates/hopper/bytes_values.cuh
+   names.speculates, names.staged = false, false
    names.bias_in_accumulator, names.alibi_mma, names.dropout_form, names.side_stages = false, false, "none", 1
-   names.own_place, names.by_map = has_own_place(v), v.persistent > 0 and v.groups > 1
+   names.own_place, names.by_map = has_own_place(v), stores_by_map(v)
    names.load_registers, names.group_registers, names.resident = share.load, share.group, share.resident
-   names.smem_bytes, names.rounded = smem_bytes(v), true
+   names.rounded = true
    local rounding = int8.names(v)
    names.quant_threads, names.quant_tiles = rounding.quant_threads, rounding.quant_tiles
    return names
@@ -154,9 +143,9 @@ end
 local function recipe(v)
    local made = {
       op = "forward", rows = 64 * v.groups, keys = v.bc, suffix = "a",
-      maps = "q/64" .. (v.persistent > 0 and v.groups > 1 and ",o/16" or ""),
+      maps = "q/64" .. (stores_by_map(v) and ",o/16" or ""),
       steps = {{
-         entry = M.name, role = "main", threads = 128 * (v.groups + 1), smem = smem_bytes(v),
+         role = "main", threads = 128 * (v.groups + 1),
          blocks = v.persistent > 0 and "resident_row_tiles" or "row_tiles",
       }},
    }
@@ -166,27 +155,15 @@ local function recipe(v)
 end
 
 local function typical(_, arch)
-   local sizes = plain.typical(arch)
-   for _, size in ipairs(sizes) do
-      size.head_dim_v, size.kv = 0, "dtype"
-   end
-   return sizes
+   return plain.typical(arch)
 end
 
-local function is_worth(problem, arch)
-   if arch.generic then
-      return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
-   elseif problem.seq_q < 64 then
-      return nil, "fewer query rows than one warpgroup computes"
-   end
-   return true
+local function useless(problem, arch)
+   return paths.useless(arch) or problem.seq_q < 64 and "fewer query rows than one warpgroup computes"
 end
 
-local function suits(v, problem)
-   if v.groups > 1 and v.groups > (problem.seq_q + 63) // 64 then
-      return nil, "a warpgroup would have no rows"
-   end
-   return true
+local function unsuited(v, problem)
+   return v.groups > 1 and v.groups > (problem.seq_q + 63) // 64 and "a warpgroup would have no rows"
 end
 
 function M.family()
@@ -196,7 +173,8 @@ function M.family()
          limit = 16, covered = {{"groups", "overlap"}, {"bc"}, {"persistent"}, {"pingpong"}},
          crowds = {{axes = {"groups", "bc"}, most = 4}, {axes = {"groups"}, most = 8}},
       },
-      fits = fits, recipe = recipe, names = M.names, typical = typical, is_worth = is_worth, suits = suits, cost = cost,
+      recipe = recipe, names = M.names, typical = typical, smem_bytes = smem_bytes, unfit = unfit, useless = useless,
+      unsuited = unsuited, cost = cost,
    })
 end
 

@@ -2,69 +2,40 @@
 -- keys, with one tile of K and one of V in shared memory. The axes:
 --   product   ffma: FMA instructions. tf32: three products of TF32 on tensor cores, which sm_75 lacks
 --   br, warps, bc   as in forward.lua
-local alibi = require("features.alibi")
-local bias = require("features.bias")
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local families = require("core.family")
 local features = require("features.list")
+local fp32 = require("ops.fp32")
 local fwd = require("ops.forward")
-local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
-local paged = require("features.paged")
 local partial = require("features.partial")
 local plain = require("ops.forward_plain")
 local plain_cost = require("ops.forward_plain_cost")
-local sinks = require("features.sinks")
+local precision = require("features.precision")
 local window = require("features.window")
 
 local M = {}
 
-local most_columns = 256
-
 -- {Br, warps}. Each warp has one or two m16 row tiles.
-local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}}
+local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 4}}
 
--- A cap would be as exact as the hardware's tanh, so there is none (runtime/base/problem_check.c).
-local no_cap = {axis = {name = "softcap", field = "softcap", values = {0}, feature = true}}
-
-local axes = kinds.axes(most_columns, {"fp32"})
-for _, feature in ipairs({columns, no_cap, window, alibi, sinks, bias, lengths, lengths.packed, paged, partial}) do
-   axes[#axes + 1] = feature.axis
-end
-for _, axis in ipairs({
-   {
-      name = "product", values = {"ffma", "tf32"},
-      when = function(v, path)
-         if v.product == "tf32" and path.sm < 80 then
-            return nil, "TF32 needs compute capability 8.0"
-         end
-         return true
-      end,
-   },
+local axes = fp32.axes("forward", {precision.axes[1], precision.axes[2], partial.axis}, {
    {name = "br", values = {32, 64, 128}},
    {
-      name = "warps", values = {2, 4, 8},
-      when = function(v)
-         for _, block in ipairs(blocks) do
-            if block[1] == v.br and block[2] == v.warps then
-               return true
-            end
-         end
-         return nil, "no such pair of br and warps"
+      name = "warps", values = {2, 4},
+      unless = function(v)
+         return not axes_of.has_pair(blocks, v.br, v.warps) and "no such pair of br and warps"
       end,
    },
    {
       name = "bc", values = {8, 16, 32, 48, 64},
-      when = function(v, path)
-         if v.bc == 8 and not (path.register_staging and v.d > 192) then
-            return nil, "so few keys are for SMs with little shared memory, and long rows"
-         end
-         return true
+      unless = function(v, path)
+         return v.bc == 8 and not (path.register_staging and v.d > 192)
+            and "so few keys are for SMs with little shared memory, and long rows"
       end,
    },
-}) do
-   axes[#axes + 1] = axis
-end
+})
 
 local function row_tiles(v)
    return v.br // (16 * v.warps)
@@ -81,17 +52,12 @@ end
 local function live_registers(v, path)
    local wm = row_tiles(v)
    local fragments = v.product == "tf32" and 8 * wm + 12 or 8 * wm + 8
-   local staged = path.register_staging and (v.bc * v.d + 128 * v.warps - 1) // (128 * v.warps) * 6 or 0
-   return wm * columns.of(v) // 2 + wm * v.bc // 2 + fragments + 40 + staged + features.registers(v, wm)
+   return wm * columns.of(v) // 2 + wm * v.bc // 2 + fragments + 40 + fp32.staged_registers(v, v.bc, path)
+      + features.registers(v, wm)
 end
 
--- Constants of the model that forward_plain_cost.lua has not. Not fitted.
-local fit = {
-   split = 3,  -- instructions that divide a number into two of TF32
-   lanes = 64, -- of an SM that execute them
-   wait = 450, -- clocks of a tile while loads and barriers keep a block waiting, if it is alone on its SM
-   prologue = 3070, -- clocks of a block before its first tile and after its last
-}
+-- Clocks of a block before its first tile and after its last.
+local prologue = 3070
 
 -- Returns the clocks of each unit of an SM for a tile of a block.
 local function units_of(v, facts, arch)
@@ -102,7 +68,8 @@ local function units_of(v, facts, arch)
       local numbers = v.br * v.d + v.warps * v.bc * wide + scores -- Q and P once, K and V by each warp
       return {
          3 * 2 * scores * wide / (arch.tensor / 2),
-         fit.split * numbers / fit.lanes + softmax + scores * wide / 8 / arch.fp32, ex2, -- an FADD for eight products
+         -- An FADD for eight products.
+         fp32.fit.split * numbers / fp32.fit.lanes + softmax + scores * wide / 8 / arch.fp32, ex2,
          4 * (v.br * v.d + v.warps * v.bc * wide) / arch.smem_rate,
       }
    end
@@ -111,93 +78,52 @@ local function units_of(v, facts, arch)
    return {scores * wide / arch.fp32 + softmax, ex2, 128 * words / arch.smem_rate}
 end
 
--- Returns clocks of an SM in which `count` blocks do one tile each.
-local function tile_clocks(v, facts, arch, count)
-   local most, sum = 0, 0
-   for _, clocks in ipairs(units_of(v, facts, arch)) do
-      most, sum = math.max(most, clocks), sum + clocks
-   end
-   local share = math.max(plain_cost.fit.exposed * 4 / (v.warps * count), plain_cost.fit.exposed_least)
-   return count * (most + share * (sum - most)) + fit.wait / count
-end
-
 local function find_facts(v, path, registers)
-   local fp32, ex2 = features.work_per_score(v, v.bc, "forward")
-   local live = live_registers(v, path)
-   return {
-      warps = v.warps, smem_bytes = smem_bytes(v), registers = registers > 0 and registers or math.min(live + 18, 255),
-      live = live, more_fp32_per_score = fp32, ex2_per_score = ex2, bytes_per_score = features.bytes_per_score(v),
-   }
+   local facts = fp32.facts(v, "forward", smem_bytes(v), live_registers(v, path), registers)
+   facts.bytes_per_score = features.bytes_per_score(v)
+   return facts
 end
 
-local function card_of(v, facts, arch)
-   return {
-      resident = plain_cost.resident_blocks(facts, arch),
-      clocks = plain_cost.kept(function(count)
-         return tile_clocks(v, facts, arch, count)
-      end),
-   }
-end
+local card_of = fp32.card_of(units_of)
 
 local function cost(v, facts, problem, arch)
    local card = plain_cost.on_card(v, facts, arch, card_of)
    if card.resident < 1 then
       return math.huge
    end
-   return plain_cost.spread(v, facts, problem, arch, card.resident, card.clocks, fit.prologue, 1)
+   return plain_cost.spread(v, facts, problem, arch, card.resident, card.tile_clocks, prologue, 1)
 end
 
-local function fits(v, path, arch)
-   if 32 * v.warps < v.d // 4 then
-      return nil, string.format("%d threads cannot copy a row at once", 32 * v.warps)
-   elseif smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   end
-   local facts = find_facts(v, path, 0)
-   if plain_cost.resident_blocks(facts, arch) < 1 then
-      return nil, "an SM cannot hold a block"
-   elseif facts.live > 228 then
-      return nil, string.format("about %d registers too many", facts.live - 228), true
-   end
-   return true
-end
-
--- Returns typical problems of a class (core/family.lua).
-local function typical(problem, arch)
-   local list = window.typical(plain.typical(arch), problem)
-   for _, each in ipairs(list) do
-      each.kv = "dtype"
-   end
-   return list
+local function unfit(v, path, arch)
+   return fp32.unfit(v, find_facts(v, path, 0), arch, 228)
 end
 
 function M.family(name, path)
    return families.new({
       name = name, op = "forward", template = "fp32/fwd.cu.in", path = path, axes = axes,
       selection = {limit = 24, covered = {{"product", "br", "warps"}, {"product", "bc"}}, crowds = {}},
-      typical = typical, is_worth = plain.is_worth, fits = fits, suits = plain.suits,
+      smem_bytes = smem_bytes, unfit = unfit, unsuited = plain.unsuited,
+
+      typical = function(problem, arch)
+         return window.typical(plain.typical(arch), problem)
+      end,
 
       cost = function(v, problem, arch, registers)
-         local facts, us = find_facts(v, path, registers), 0
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost(v, facts, part, arch)
-         end
-         return us
+         local facts = find_facts(v, path, registers)
+         return lengths.sum_of_parts(problem, function(part) return cost(v, facts, part, arch) end)
       end,
 
       recipe = function(v)
          return {
             op = "forward", rows = v.br, keys = v.bc,
-            steps = {{
-               entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v), blocks = "row_tiles",
-            }},
+            steps = {{role = "main", threads = 32 * v.warps, blocks = "row_tiles"}},
          }
       end,
 
       -- O is fp32, as a partial result is: 1 if it is written, 2 if it is merged.
       names = function(v)
          local names = fwd.shared_names(v)
-         names.smem_bytes, names.layout = smem_bytes(v), "pad"
+         names.layout = "pad"
          names.partial = v.partial == 2 and 2 or 1
          names.wide, names.packed_heads = false, false
          return names

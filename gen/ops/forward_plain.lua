@@ -1,5 +1,6 @@
 -- The plain scheme of the forward families: a block computes Br query rows of one head with all keys. forward.lua says
 -- what the axes mean.
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local int8 = require("features.int8")
@@ -15,46 +16,33 @@ local blocks = {
    [4] = {{32, 8}, {64, 8}},
 }
 
-local function is_block(v)
-   for _, block in ipairs(blocks[v.parts]) do
-      if block[1] == v.br and block[2] == v.warps then
-         return true
-      end
-   end
-   return nil, "no such pair of br and warps"
+local function no_block(v)
+   return not axes_of.has_pair(blocks[v.parts], v.br, v.warps) and "no such pair of br and warps"
 end
 
-local function is_pipeline(v, path)
-   for _, pipeline in ipairs(path.pipelines) do
-      if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
-         return columns.goes_with_pipeline(v)
-      end
-   end
-   return nil, "no such pair of kstages and vstages"
+local function no_pipeline(v, path)
+   return not axes_of.has_pair(path.pipelines, v.kstages, v.vstages) and "no such pair of kstages and vstages"
+      or columns.no_pipeline(v)
 end
 
-local function may_spread(v, path)
+local function cannot_spread(v, path)
    if v.fill == "whole" then
-      return true
-   elseif path.register_staging then
-      return nil, "tiles that pass through registers are loaded at once"
-   elseif v.kstages ~= v.vstages or v.kstages == 1 then
-      return nil, "V is waited for behind S: no time to spread its fill"
-   elseif v.d <= 16 then
-      return nil, "S is computed in one step"
+      return nil
    end
-   return true
+   return path.register_staging and "tiles that pass through registers are loaded at once"
+      or (v.kstages ~= v.vstages or v.kstages == 1) and "V is waited for behind S: no time to spread its fill"
+      or v.d <= 16 and "S is computed in one step"
 end
 
 M.axes = {
    {name = "br", values = {32, 64, 128, 256}},
-   {name = "bc", values = {16, 32, 48, 64, 80, 96, 112, 128}},
-   {name = "warps", values = {2, 4, 8}, when = is_block},
+   {name = "bc", values = {16, 32, 48, 64, 80, 96, 128}},
+   {name = "warps", values = {2, 4, 8}, unless = no_block},
    {name = "kstages", values = {1, 2, 3}},
-   {name = "vstages", values = {1, 2, 3}, when = is_pipeline},
+   {name = "vstages", values = {1, 2, 3}, unless = no_pipeline},
    {name = "layout", values = {"swizzle", "pad"}},
    kv8.q_axis,
-   {name = "fill", values = {"whole", "spread"}, when = may_spread, default = "whole"},
+   {name = "fill", values = {"whole", "spread"}, unless = cannot_spread, default = "whole"},
    int8.axis,
    precision.pv,
 }
@@ -86,27 +74,15 @@ M.selection = {
 
 -- Returns long and short sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
 function M.typical(arch)
-   local list = {}
-   for _, size in ipairs({{arch.sm_count, 4096}, {arch.sm_count, 512}, {64, 256}, {32, 1024},
-                          {8, 256}}) do
-      list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
-      }
-   end
-   return list
-end
-
-function M.is_worth()
-   return true
+   local heads = arch.sm_count
+   return {{heads, heads, 4096, 4096}, {heads, heads, 512, 512}, {64, 64, 256, 256}, {32, 32, 1024, 1024},
+           {8, 8, 256, 256}}
 end
 
 -- At most half of a block's rows may be empty if there is a smaller block.
-function M.suits(v, problem)
+function M.unsuited(v, problem)
    local rows = math.max(problem.seq_q, 32)
-   if v.br > 64 and v.br >= 2 * ((rows + 31) // 32 * 32) then
-      return nil, "more than half of a block's rows would be empty"
-   end
-   return true
+   return v.br > 64 and v.br >= 2 * ((rows + 31) // 32 * 32) and "more than half of a block's rows would be empty"
 end
 
 function M.recipe()

@@ -74,6 +74,10 @@ local fit = {
 
 M.fit = fit -- for tests/bench/fit.lua
 
+function M.ceil_div(a, b)
+   return (a + b - 1) // b
+end
+
 -- Returns the blocks per SM that shared memory, registers and warps allow.
 function M.resident_blocks(facts, arch)
    local function up(value, unit)

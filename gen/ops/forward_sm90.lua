@@ -9,12 +9,13 @@
 --   order       heads: row tiles of a head are neighbours. weight: row tiles that see the most keys come first, within
 --               a section of heads whose K and V fit into L2
 --   pack        1: the query heads that share a key head are rows of one matrix, as in forward_splitkv.lua
---   alibi_mma   1: ALiBi's part that depends on the column is a step of Q K^T (templates/hopper/slopes.cuh)
+--   alibi_mma   1: a term's part that depends on the column is a step of Q K^T (templates/hopper/slopes.cuh)
 --   bias_in_accumulator
 --               1: S begins as a bias in 16 bits, and the product is added to it. 0: the bias is added to the product
 --
 -- If speculates(v), P of tiles without a mask is computed with a speculative maximum, the row's maximum so far. It is
 -- computed again if that was too small (templates/hopper/speculative_max.cuh).
+local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
@@ -23,6 +24,7 @@ local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
 local lengths = require("features.lengths")
+local partial = require("features.partial")
 local paths = require("paths.wgmma")
 local plain = require("ops.forward_plain")
 local plain_cost = require("ops.forward_plain_cost")
@@ -77,7 +79,7 @@ local function pages(v)
 end
 
 -- Bytes for the index of the next work tile, which warpgroups read.
-local function piece_bytes(v)
+local function number_bytes(v)
    return v.persistent == 2 and 4 * v.groups or 0
 end
 
@@ -97,7 +99,7 @@ end
 -- Bytes of shared memory. rows: rows of Q, K and V, and of O. side_stages: tiles of a bias for each warpgroup.
 local function bytes_of(v, rows, side_stages)
    return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + side_stages * v.groups * side_bytes(v)
-      + piece_bytes(v) + 32 * v.bc * v.alibi_mma + key_bytes(v)
+      + number_bytes(v) + 32 * v.bc * v.alibi_mma + key_bytes(v)
 end
 
 local function rows_read(v)
@@ -137,10 +139,10 @@ local function smem_bytes(v)
 end
 
 -- Returns true if TMA stores O, so that its warps do not wait. Persistent blocks do if the SM holds one of them: 2 %
--- faster than stores by lanes. With two blocks on an SM it is 3 % slower, and without persistent blocks the same. O in
--- fp32 goes from registers to memory.
+-- faster than stores by lanes. With two blocks on an SM it is 3 % slower, and without persistent blocks the same. O
+-- that is fp32 or merged goes from registers to memory.
 local function stores_by_map(v)
-   return v.persistent > 0 and v.groups > 1 and v.partial == 0
+   return v.persistent > 0 and v.groups > 1 and not partial.from_registers(v)
 end
 
 -- An fp32 bias is read where it is added. ptxas reads this share of a thread's values at once.
@@ -167,9 +169,10 @@ local speculative_columns = 64
 
 -- Returns true if P of tiles without a mask is computed with a speculative maximum. It is not if a bias is added after
 -- the product: the place of a 16-bit bias was released by then, and an fp32 bias would be read twice. It is not if
--- ALiBi is added after the product, because its terms leave no registers.
+-- another term is added after the product, because it leaves no registers.
 local function speculates(v)
-   return v.bias_in_accumulator == 1 or v.d <= speculative_columns and v.bias == "none" and v.alibi == v.alibi_mma
+   local in_product = v.bias == "none" and features.terms(v) == v.alibi_mma
+   return v.bias_in_accumulator == 1 or v.d <= speculative_columns and in_product
 end
 
 -- Returns true if a bias in shared memory is read during the product that it is added to. With dropout it is not,
@@ -212,16 +215,10 @@ local function most_registers(v)
    return register_shares[v.groups][v.dropout == 1 and "keyed_most" or "most"]
 end
 
-local function fits(v, _, arch)
-   if smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > most_registers(v) or math.max(v.d, v.bc) > register_shares[v.groups].columns
-      or not leaves_registers(v) then
-      return nil, "S, P and O need too many registers"
-   elseif v.dropout == 1 and v.bc % 32 > 0 then
-      return nil, "keys of dropout's columns are read for 32 of them"
-   end
-   return true
+local function unfit(v)
+   return (live_registers(v) > most_registers(v) or math.max(v.d, v.bc) > register_shares[v.groups].columns
+           or not leaves_registers(v)) and "S, P and O need too many registers"
+      or v.dropout == 1 and v.bc % 32 > 0 and "keys of dropout's columns are read for 32 of them"
 end
 
 -- Returns what the cost model needs. v keeps it, because the model is asked about many problems.
@@ -274,7 +271,6 @@ function M.names(v)
    names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
    names.staged = bias.is_ahead(v)
    names.dropout_form = drops_beside(v) and "beside" or keeps_early(v) and "early" or "none"
-   names.smem_bytes = smem_bytes(v)
    local share = register_shares[v.groups]
    local counted = (v.persistent == 2 or bias.is_ahead(v)) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
@@ -292,23 +288,17 @@ end
 
 -- Returns the word for the workspace, and the step that fills it; nil if the workspace is empty.
 local function prepared(v)
-   local step = {entry = M.name .. "_prepare", role = "prepare", threads = 32, smem = 0, blocks = "one"}
    if v.dropout == 1 then
-      step.threads, step.blocks = keys_of_block // 2, "keys/" .. keys_of_block
-      return "column_keys", step
+      return "column_keys", {role = "prepare", threads = keys_of_block // 2, blocks = "keys/" .. keys_of_block}
    elseif v.persistent == 2 then
-      return "counter", step
+      return "counter", {role = "prepare", threads = 32, blocks = "one"}
    end
 end
 
 local function recipe(v)
    local workspace, before = prepared(v)
-   local steps = {{
-      entry = M.name, role = "main", threads = 128 * (v.groups + 1), smem = smem_bytes(v), blocks = blocks(v),
-   }}
-   if before then
-      table.insert(steps, 1, before)
-   end
+   local steps = {before}
+   steps[#steps + 1] = {role = "main", threads = 128 * (v.groups + 1), blocks = blocks(v)}
    return {
       op = "forward", rows = 64 * v.groups, keys = v.bc,
       pack = v.pack == 1 and 1 or nil, suffix = "a",
@@ -319,66 +309,47 @@ local function recipe(v)
 end
 
 local function typical(problem, arch)
-   local sizes = plain.typical(arch)
-   for _, size in ipairs(sizes) do
-      size.head_dim_v = 0
-      size.heads_q, size.heads_kv = size.heads_q * 3 // 4, size.heads_kv * 3 // 4
+   local shapes = plain.typical(arch)
+   for _, shape in ipairs(shapes) do
+      shape[1], shape[2] = shape[1] * 3 // 4, shape[2] * 3 // 4
    end
-   return window.typical(sizes, problem)
+   return window.typical(shapes, problem)
 end
 
-local function is_worth(problem, arch)
-   if arch.generic then
-      return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
-   elseif problem.seq_q * (problem.heads_q // problem.heads_kv) < 64 then
-      return nil, "fewer query rows than one warpgroup computes"
-   end
-   return true
+local function useless(problem, arch)
+   return paths.useless(arch) or problem.seq_q * (problem.heads_q // problem.heads_kv) < 64
+      and "fewer query rows than one warpgroup computes"
 end
 
-local function suits(v, problem)
+local function unsuited(v, problem)
    local heads = v.pack == 1 and problem.heads_q // problem.heads_kv or 1
    local rows = problem.seq_q * heads
-   if v.pack == 1 and heads == 1 then
-      return nil, "each query head has keys of its own"
-   elseif v.pack == 1 and problem.seq_q >= own_tiles * 64 * v.groups then
-      return nil, "a query head has rows enough"
-   elseif rows < 64 then
-      return nil, "fewer query rows than one warpgroup computes"
-   elseif v.groups > 1 and v.groups > (rows + 63) // 64 then
-      return nil, "a warpgroup would have no rows"
-   end
-   return true
+   return v.pack == 1 and heads == 1 and "each query head has keys of its own"
+      or v.pack == 1 and problem.seq_q >= own_tiles * 64 * v.groups and "a query head has rows enough"
+      or rows < 64 and "fewer query rows than one warpgroup computes"
+      or v.groups > 1 and v.groups > (rows + 63) // 64 and "a warpgroup would have no rows"
 end
 
 -- The problem whose query heads are packed into rows.
 local packed = plain_cost.of_problem(function(problem)
-   local copy = {}
-   for name, value in pairs(problem) do
-      copy[name] = value
-   end
-   copy.heads_q = problem.heads_kv
-   return copy
+   return axes_of.add_names({}, problem, {heads_q = problem.heads_kv})
 end)
 
 local function cost_us(v, problem, arch)
-   local facts, us = facts_of(v), 0
+   local facts = facts_of(v)
    if v.pack == 1 then -- a row tile has fewer queries, but of all heads that share keys
       facts.heads_together = problem.heads_q // problem.heads_kv
       facts.queries = math.max(facts.br // facts.heads_together, 1)
       problem = packed(problem)
    end
-   for _, part in ipairs(lengths.parts(problem)) do
-      us = us + cost.us(v, facts, part, arch)
-   end
-   return us
+   return lengths.sum_of_parts(problem, function(part) return cost.us(v, facts, part, arch) end)
 end
 
 function M.family()
    return families.new({
       name = M.name, op = "forward", template = "hopper/fwd_sm90.cu.in", path = paths.sm90,
-      axes = space.all, selection = space.selection, fits = fits, recipe = recipe, names = M.names,
-      typical = typical, is_worth = is_worth, suits = suits, cost = cost_us,
+      axes = space.all, selection = space.selection, recipe = recipe, names = M.names, typical = typical,
+      smem_bytes = smem_bytes, unfit = unfit, useless = useless, unsuited = unsuited, cost = cost_us,
    })
 end
 

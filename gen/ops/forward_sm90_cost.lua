@@ -42,7 +42,7 @@ local fit = {
    feature = 2.2,
    -- Clocks per score for a bias that comes through shared memory, besides its instructions, because it is waited for.
    staged = 0.035,
-   -- Columns of Q K^T that cost as much as ALiBi's additional step.
+   -- Columns of Q K^T that cost as much as the additional step of alibi_mma.
    alibi_mma = 5,
    -- Factors of the SMs' time if row tiles are ordered by weight. by_weight_alone: small row tiles whose heads have
    -- their own keys. Fewer tiles then read the same keys at the same time.

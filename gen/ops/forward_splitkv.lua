@@ -2,6 +2,7 @@
 -- group are rows of one matrix. `teams` groups of warps each compute every teams-th tile of keys. So many blocks divide
 -- the tiles that each SM gets about `waves` blocks. Then a combine step merges their results. forward.lua says what the
 -- axes mean.
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_cost")
 local kv8 = require("features.kv8")
@@ -20,44 +21,36 @@ local waves = {1, 2, 4, 8, 16}
 -- If all row tiles have the same keys, more waves than this gain nothing.
 local waves_of_equals = 4
 
-local function is_block(v)
+local function no_block(v)
    for _, tiles in ipairs(warp_tiles[v.br]) do
       if v.br * v.teams * v.parts == 16 * v.warps * tiles then
-         return true
+         return nil
       end
    end
-   return nil, "no such br, warps and teams"
+   return "no such br, warps and teams"
 end
 
 -- Sequences of different lengths are divided more evenly if there are more blocks.
-local function is_worth_waves(v)
-   if v.waves <= waves_of_equals or lengths.has(v) then
-      return true
-   end
-   return nil, "so many blocks are for sequences with lengths of their own"
+local function too_many_waves(v)
+   return v.waves > waves_of_equals and not lengths.has(v)
+      and "so many blocks are for sequences with lengths of their own"
 end
 
-local function is_pipeline(v, path)
-   if v.kstages ~= v.vstages then
-      return nil, "kstages and vstages differ"
-   end
-   for _, pipeline in ipairs(path.pipelines) do
-      if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
-         return columns.goes_with_pipeline(v)
-      end
-   end
-   return nil, "no such number of stages"
+local function no_pipeline(v, path)
+   return v.kstages ~= v.vstages and "kstages and vstages differ"
+      or not axes_of.has_pair(path.pipelines, v.kstages, v.vstages) and "no such number of stages"
+      or columns.no_pipeline(v)
 end
 
-M.waves = {name = "waves", values = waves, phase = "launch", when = is_worth_waves}
+M.waves = {name = "waves", values = waves, phase = "launch", unless = too_many_waves}
 
 M.axes = {
    {name = "br", values = {16, 32, 64}},
    {name = "bc", values = {16, 32, 64}},
-   {name = "warps", values = {1, 2, 4, 8, 16}},
-   {name = "teams", values = {1, 2, 4, 8}, when = is_block},
+   {name = "warps", values = {1, 2, 4, 8}},
+   {name = "teams", values = {1, 2, 4, 8}, unless = no_block},
    {name = "kstages", values = {1, 2, 3}},
-   {name = "vstages", values = {1, 2, 3}, when = is_pipeline},
+   {name = "vstages", values = {1, 2, 3}, unless = no_pipeline},
    M.waves,
    {name = "layout", values = {"swizzle"}},
    kv8.q_axis,
@@ -76,16 +69,9 @@ M.selection = {
 -- Returns typical sizes: decode with a short and a long cache; decode with fewer and with more key heads than SMs, or
 -- several new tokens at once; a chunk of a long prefill; short prefill.
 function M.typical(arch)
-   local list = {}
-   for _, size in ipairs({{32, 8, 1, 4096}, {32, 8, 1, 65536},
-                          {arch.sm_count * 5 // 8, arch.sm_count * 5 // 8, 1, 4096},
-                          {4 * arch.sm_count, arch.sm_count, 1, 4096}, {64, 8, 8, 8192},
-                          {16, 16, 128, 16384}, {8, 8, 512, 512}, {8, 8, 1024, 1024}}) do
-      list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[2], seq_q = size[3], seq_k = size[4],
-      }
-   end
-   return list
+   local few = arch.sm_count * 5 // 8
+   return {{32, 8, 1, 4096}, {32, 8, 1, 65536}, {few, few, 1, 4096}, {4 * arch.sm_count, arch.sm_count, 1, 4096},
+           {64, 8, 8, 8192}, {16, 16, 128, 16384}, {8, 8, 512, 512}, {8, 8, 1024, 1024}}
 end
 
 -- Returns the rows of the packed matrix.
@@ -95,37 +81,31 @@ end
 
 -- Splitting keys is worth trying in three cases. Few rows: packing heads reads K and V once. Few queries of many heads:
 -- rows of plain blocks would be empty. Few blocks: plain families leave SMs idle.
-function M.is_worth(problem, arch)
+function M.useless(problem, arch)
    local plain_blocks = (problem.seq_q + 63) // 64 * problem.heads_q * problem.batch
-   if row_count(problem) <= 64 or problem.seq_q <= 8 or plain_blocks < 2 * arch.sm_count then
-      return true
-   end
-   return nil, "the card has enough blocks without splitting keys"
+   return row_count(problem) > 64 and problem.seq_q > 8 and plain_blocks >= 2 * arch.sm_count
+      and "the card has enough blocks without splitting keys"
 end
 
 -- Br = 32 suits any problem: if registers are short, no smaller block may be legal.
-function M.suits(v, problem, arch)
+function M.unsuited(v, problem, arch)
    local splits, keys = cost.splits(v, problem, arch, v.waves)
    if v.br > 32 and v.br >= 2 * row_count(problem) then
-      return nil, "half of a block's rows would be empty"
+      return "half of a block's rows would be empty"
    elseif v.teams > (keys + v.bc - 1) // v.bc then
-      return nil, "there are fewer tiles than teams"
+      return "there are fewer tiles than teams"
    end
    for _, fewer in ipairs(lengths.has(v) and {} or waves) do
       if fewer < v.waves and cost.splits(v, problem, arch, fewer) == splits then
-         return nil, "fewer waves split the keys alike"
+         return "fewer waves split the keys alike"
       end
    end
-   return true
 end
 
 function M.recipe(recipe, v)
    recipe.pack, recipe.waves, recipe.splits = 1, v.waves, M.names.max_splits
    recipe.workspace = "partials"
-   recipe.steps[2] = {
-      entry = recipe.steps[1].entry .. "_combine", role = "combine",
-      threads = 32 * combine_rows, smem = 0, early = 1, blocks = "rows/" .. combine_rows,
-   }
+   recipe.steps[2] = {role = "combine", threads = 32 * combine_rows, early = 1, blocks = "rows/" .. combine_rows}
 end
 
 M.cost = cost.forward

@@ -12,6 +12,8 @@ local window = require("features.window")
 -- The most blocks that may divide the keys of a row tile.
 local M = {max_splits = 256}
 
+local ceil_div = cost.ceil_div
+
 -- Fitted together with the constants of forward_plain_cost.lua, which says to what.
 local fit = {
    -- Clocks of a warp for its own instructions on a tile of 16 rows, which nothing hides. tile: products, for bc * d =
@@ -48,10 +50,6 @@ local fit = {
 }
 
 M.fit = fit -- for tests/bench/fit.lua
-
-local function ceil_div(a, b)
-   return (a + b - 1) // b
-end
 
 -- Returns the row tiles of all key heads, which are the blocks if no keys are divided. It is a float, because some
 -- products with it exceed 64 bits.

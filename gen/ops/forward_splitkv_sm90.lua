@@ -4,6 +4,7 @@
 -- A block has two warpgroups that multiply, and one that copies. Both have all 64 rows. Each computes S of half of a
 -- tile's keys, and half of O's columns. Shared memory has two stages of 64 keys. waves: see forward_splitkv.lua.
 local append = require("features.append")
+local axes_of = require("core.axes")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
 local elements = require("core.elements")
@@ -24,37 +25,21 @@ local M = {name = "fwd_splitkv_sm90"}
 -- rows, keys: of a block's tiles. stages: tiles of keys in shared memory. parts: warpgroups that multiply.
 local rows, keys, stages, parts = 64, 64, 2, 2
 
-local function is_shared(v)
-   if v.v_in_k == 1 then
-      return true
-   end
-   return nil, "V is not in K"
-end
-
 -- Columns must be whole pages of 64: of K, and of V for each warpgroup, whose O is one wgmma wide.
 local function fills_pages(v)
-   local dv = v.dv > 0 and v.dv or v.d
-   if v.d % 64 == 0 and dv % (64 * parts) == 0 and dv <= 256 * parts and v.d > 256 then
-      return true
-   end
-   return nil, "its columns are no whole pages"
+   local dv = columns.of(v)
+   return v.d % 64 == 0 and dv % (64 * parts) == 0 and dv <= 256 * parts and v.d > 256
 end
 
-M.axes = kinds.axes(576)
-for _, axis in ipairs({
+M.axes = axes_of.joined(kinds.axes(576), {
    columns.axis,
-   {name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true, when = function(v)
-      if v.v_in_k == 0 then
-         return is_shared(v)
-      end
-      return fills_pages(v)
+   {name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true, unless = function(v)
+      return v.v_in_k == 0 and "V is not in K" or not fills_pages(v) and "its columns are no whole pages"
    end},
    features.everywhere[1], features.everywhere[2], lengths.axis, paged.axis,
    append.axis, append.rotary.axis, append.rotary_dim.axis, precision.axes[1], precision.axes[2],
    precision.axes[3], partial.axis, splitkv.waves,
-}) do
-   M.axes[#M.axes + 1] = axis
-end
+})
 
 M.selection = {limit = 16, covered = {{"waves"}}, crowds = {}}
 
@@ -67,13 +52,6 @@ local function smem_bytes(v)
                    rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8 + partial.row_bytes(v)))
 end
 
-local function fits(v, _, arch)
-   if smem_bytes(v) > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   end
-   return true
-end
-
 -- Returns what the scheme that divides keys (forward_splitkv.lua) needs to know about a block and its sequences.
 local function shape_of(v)
    return {br = rows, bc = keys, teams = 1, waves = v.waves, seqused = v.seqused}
@@ -82,9 +60,7 @@ end
 local function recipe(v)
    local made = {
       op = "forward", rows = rows, keys = keys, suffix = "a",
-      steps = {{
-         entry = M.name, role = "main", threads = 128 * (parts + 1), smem = smem_bytes(v), blocks = "row_tiles",
-      }},
+      steps = {{role = "main", threads = 128 * (parts + 1), blocks = "row_tiles"}},
    }
    splitkv.recipe(made, v)
    append.recipe(made, v)
@@ -93,40 +69,32 @@ end
 
 local function names(v)
    local all = wgmma.shared_names(v, keys // parts, columns.of(v) // parts)
-   for name, value in pairs(splitkv.names) do
-      all[name] = value
-   end
-   all.packed_heads = true
-   all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
+   axes_of.add_names(all, splitkv.names)
+   all.packed_heads, all.bc, all.stages = true, keys, stages
    return all
 end
 
 function M.family()
    return families.new({
       name = M.name, op = "forward", template = "hopper/" .. M.name .. ".cu.in", path = paths.sm90,
-      axes = M.axes, selection = M.selection, fits = fits, recipe = recipe, names = names,
+      axes = M.axes, selection = M.selection, smem_bytes = smem_bytes, recipe = recipe, names = names,
 
       typical = function(problem, arch)
          return window.typical(splitkv.typical(arch), problem)
       end,
 
-      is_worth = function(problem, arch)
-         if arch.generic then
-            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
-         end
-         return splitkv.is_worth(problem, arch)
+      useless = function(problem, arch)
+         return paths.useless(arch) or splitkv.useless(problem, arch)
       end,
 
-      suits = function(v, problem, arch)
-         return splitkv.suits(shape_of(v), problem, arch)
+      unsuited = function(v, problem, arch)
+         return splitkv.unsuited(shape_of(v), problem, arch)
       end,
 
       cost = function(v, problem, arch)
-         local us = append.us(v, problem, arch)
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost.us(shape_of(v), smem_bytes(v), part, arch)
-         end
-         return us
+         return lengths.sum_of_parts(problem, function(part)
+            return cost.us(shape_of(v), smem_bytes(v), part, arch)
+         end, append.us(v, problem, arch))
       end,
    })
 end

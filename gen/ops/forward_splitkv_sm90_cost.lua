@@ -1,8 +1,11 @@
 -- The cost model of fwd_splitkv_sm90: clocks per tile, or the memory's time. The rest is in forward_splitkv_cost.lua.
 local columns = require("features.columns")
+local plain = require("ops.forward_plain_cost")
 local splitkv = require("ops.forward_splitkv_cost")
 
 local M = {}
+
+local ceil_div = plain.ceil_div
 
 -- Fitted to timings on an H200: (D, Dv) = (576, 512) with 8192, 1500 and 700 keys.
 local fit = {
@@ -15,10 +18,6 @@ local fit = {
    -- us of a block before its first tile and after its last.
    edges = 14,
 }
-
-local function ceil_div(a, b)
-   return (a + b - 1) // b
-end
 
 -- Returns us for a problem. v: br, bc, teams, waves.
 function M.us(v, smem_bytes, problem, arch)

@@ -8,17 +8,14 @@ function M.axes(most, dtypes)
    return {
       {
          name = "d", field = "head_dim",
-         when = function(v)
-            if v.d < 8 or v.d > most or v.d % 8 ~= 0 then
-               return nil, "d is not a multiple of 8 from 8 to " .. most
-            end
-            return true
+         unless = function(v)
+            return (v.d < 8 or v.d > most or v.d % 8 ~= 0) and "d is not a multiple of 8 from 8 to " .. most
          end,
       },
       {
          name = "dtype", field = "dtype", values = dtypes or elements.names,
-         when = function(v, path)
-            return elements.exists_on(path.sm, v)
+         unless = function(v, path)
+            return elements.lacks(path.sm, v)
          end,
       },
       {name = "causal", field = "causal", values = {0, 1}},

@@ -1,13 +1,13 @@
 -- The merge families: n partial results of attention, O in fp32 and LSE, become one (fa2_merge in fa2.h). The number of
 -- partial results is the problem's seq_k. A group of lanes has a row of O (templates/merge/merge.cuh). The axes:
 --   threads   of a block
---   rows      rows that a group of lanes merges together
 --   ahead     partial results that are loaded together
 -- The work is loads and stores, so variants differ in how many bytes are under way, and in what is left over: rows of
 -- the last block, and partial results of the last step.
 local families = require("core.family")
 local kinds = require("ops.kinds")
 local partial = require("features.partial")
+local window = require("features.window")
 
 local M = {}
 
@@ -21,12 +21,12 @@ local function row_lanes(d)
 end
 
 local function block_rows(v)
-   return v.threads // row_lanes(v.d) * v.rows
+   return v.threads // row_lanes(v.d)
 end
 
--- Registers of a thread: the loads that are under way, the sums and places of rows.
+-- Registers of a thread: the loads that are under way, the sums and place of a row.
 local function registers_of(v)
-   return 5 * v.rows * v.ahead + 12 * v.rows + 24
+   return 5 * v.ahead + 36
 end
 
 -- Constants of the model. Not measured: loads and stores of a card at nine tenths of its bandwidth, with latencies as
@@ -55,58 +55,30 @@ local axes = { -- D and the element type, and its own
    kind_axes[1], kind_axes[2],
    {name = "partial", field = "partial", values = {0, 1}, feature = true},
    {name = "threads", values = {128, 256}},
-   {name = "rows", values = {1, 2, 4}},
-   {
-      name = "ahead", values = {2, 4, 8},
-      when = function(v)
-         if v.rows * v.ahead > 16 then
-            return nil, "more loads than registers"
-         end
-         return true
-      end,
-   },
+   {name = "ahead", values = {2, 8}},
 }
 
-local function fits(v, _, arch)
-   if registers_of(v) * v.threads > arch.regs then
-      return nil, "an SM cannot hold a block"
-   end
-   return true
+local function unfit(v, _, arch)
+   return registers_of(v) * v.threads > arch.regs and "an SM cannot hold a block"
 end
 
 -- Returns typical problems: partial results of two and eight ranks, long and short, and of many splits of one query.
-local function typical(_, arch)
-   local list = {}
-   for _, size in ipairs({{32, 8192, 2}, {32, 8192, 8}, {arch.sm_count, 16, 4}, {32, 1, 64}}) do
-      list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[3], window = 0, causal = 0,
-         head_dim_v = 0,
-      }
-   end
-   return list
-end
-
-local function always()
-   return true
+local function typical(problem, arch)
+   return window.typical({{32, 32, 8192, 2}, {32, 32, 8192, 8}, {arch.sm_count, arch.sm_count, 16, 4}, {32, 32, 1, 64}},
+                         problem)
 end
 
 function M.family(name, path)
    return families.new({
       name = name, op = "merge", template = "merge/merge.cu.in", path = path, axes = axes,
-      selection = {limit = 24, covered = {{"threads"}, {"rows", "ahead"}}, crowds = {}},
-      typical = typical, is_worth = always, fits = fits, suits = always, cost = cost,
+      selection = {limit = 24, covered = {{"threads"}, {"ahead"}}, crowds = {}},
+      typical = typical, unfit = unfit, cost = cost,
 
       recipe = function(v)
          return {
             op = "merge", rows = block_rows(v), keys = 1,
-            steps = {{
-               entry = name, role = "main", threads = v.threads, smem = 0, blocks = "rows/" .. block_rows(v),
-            }},
+            steps = {{role = "main", threads = v.threads, blocks = "rows/" .. block_rows(v)}},
          }
-      end,
-
-      names = function()
-         return {}
       end,
    })
 end

@@ -1,5 +1,5 @@
 -- The code paths of the templates: what a range of SMs can do. Fields:
---   serves_sm(sm)     true, or nil and the reason
+--   refuses_sm(sm)    why it is not for an SM; false if it is
 --   pipelines         list of {kstages, vstages}
 --   sm                the first of these SMs
 --   products          a word of templates/features/config.cu.in: mma_k8, mma_k16 or wgmma
@@ -8,11 +8,8 @@
 local M = {}
 
 M.sm75 = {
-   serves_sm = function(sm)
-      if sm == 75 then
-         return true
-      end
-      return nil, "it is for sm_75; the sm80 families serve newer ones"
+   refuses_sm = function(sm)
+      return sm ~= 75 and "it is for sm_75; the sm80 families serve newer ones"
    end,
    pipelines = {{1, 1}, {2, 2}},
    k8 = true,
@@ -22,11 +19,8 @@ M.sm75 = {
 }
 
 M.sm80 = {
-   serves_sm = function(sm)
-      if sm >= 80 then
-         return true
-      end
-      return nil, "it needs compute capability 8.0"
+   refuses_sm = function(sm)
+      return sm < 80 and "it needs compute capability 8.0"
    end,
    pipelines = {{1, 1}, {2, 1}, {2, 2}, {3, 3}},
    k8 = false,

@@ -1,8 +1,7 @@
 /*
  * Monotonic clocks for waits and limits. Nobody sets them. Thread-safe.
  */
-#ifndef FA2I_BASE_CLOCK_H
-#define FA2I_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -31,5 +30,3 @@ static inline double fa2i_clock_thread_s(void)
     (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
-
-#endif

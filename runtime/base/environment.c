@@ -23,3 +23,9 @@ const char *fa2i_environment(const char *name)
     const char *value = GET(name);
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
+
+const char *fa2i_environment_folder(void)
+{
+    const char *given = fa2i_environment("TMPDIR");
+    return given != NULL ? given : "/tmp";
+}

@@ -3,13 +3,13 @@
  * capabilities) must not trust them. In such a program every variable counts as unset. The library and fa2-tune read
  * the environment only by these functions. Thread-safe like getenv.
  */
-#ifndef FA2I_ENVIRONMENT_H
-#define FA2I_ENVIRONMENT_H
+#pragma once
 
 /* Returns the value, or NULL if it is unset or empty. */
 const char *fa2i_environment(const char *name);
 
+/* Returns the folder of temporary files: $TMPDIR, or /tmp. */
+const char *fa2i_environment_folder(void);
+
 /* Returns the value, which may be empty, or NULL if it is unset. */
 const char *fa2i_environment_given(const char *name);
-
-#endif

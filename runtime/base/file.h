@@ -1,8 +1,7 @@
 /*
  * Reads and writes files whose names come from outside: from the listing of a folder, or from the environment.
  */
-#ifndef FA2I_FILE_H
-#define FA2I_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,5 +17,3 @@ bool fa2i_file_write_all(int file, const void *data, size_t bytes);
 /* Writes a file that only its owner can read. It appears under its name when it is complete, and replaces a file of
  * that name. On failure returns false, with the reason in *ret_why as above, and the old file stays. */
 bool fa2i_file_write(const char *path, const void *data, size_t bytes, const char **ret_why);
-
-#endif

@@ -15,7 +15,8 @@ enum {
     FORWARD = 1u << FA2_OP_FORWARD,
     BACKWARD = 1u << FA2_OP_BACKWARD,
     MERGE = 1u << FA2_OP_MERGE,
-    EVERY = FORWARD | BACKWARD | MERGE
+    EVERY = FORWARD | BACKWARD | MERGE,
+    NOT_FP32 = FA2I_NOT_FP32
 };
 
 #define MISSING_REQUIRED       FA2I_MISSING_REQUIRED, 0
@@ -43,7 +44,6 @@ const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
                            ops,                                                                                        \
                            offsetof(fa2_problem, name)},
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 };
 
 _Static_assert(sizeof(fa2_problem) == 200, "fa2_problem is part of the ABI, and has no padding");
@@ -81,34 +81,17 @@ static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
                                            [FA2_WINDOW_PREFIX] = "prefix",
                                            [FA2_WINDOW_CHUNK] = "chunk"};
 
-/* Returns the words of an enumeration, or NULL for numbers. */
-static const char *const *words_of(fa2i_field_type type)
-{
-    switch (type) {
-    case FA2I_TYPE_OP:
-        return op_words;
-    case FA2I_TYPE_DTYPE:
-        return dtype_words;
-    case FA2I_TYPE_BIAS:
-        return bias_words;
-    case FA2I_TYPE_ROTARY:
-        return rotary_words;
-    case FA2I_TYPE_SUMS:
-        return sums_words;
-    case FA2I_TYPE_SCORES:
-        return scores_words;
-    case FA2I_TYPE_PV:
-        return pv_words;
-    case FA2I_TYPE_KV:
-        return kv_words;
-    case FA2I_TYPE_KV_SCALES:
-        return kv_scales_words;
-    case FA2I_TYPE_INT:
-        return NULL;
-    }
-    assert(false && "unknown type");
-    return NULL;
-}
+/* By type; numbers have none. */
+static const char *const *const words_of[] = {[FA2I_TYPE_INT] = NULL,
+                                              [FA2I_TYPE_OP] = op_words,
+                                              [FA2I_TYPE_DTYPE] = dtype_words,
+                                              [FA2I_TYPE_BIAS] = bias_words,
+                                              [FA2I_TYPE_ROTARY] = rotary_words,
+                                              [FA2I_TYPE_SUMS] = sums_words,
+                                              [FA2I_TYPE_SCORES] = scores_words,
+                                              [FA2I_TYPE_PV] = pv_words,
+                                              [FA2I_TYPE_KV] = kv_words,
+                                              [FA2I_TYPE_KV_SCALES] = kv_scales_words};
 
 /* ---- one field ---- */
 
@@ -138,7 +121,7 @@ int32_t fa2i_field_missing_value(const fa2_problem *problem, int field)
 const char *fa2i_field_word(int field, int32_t value)
 {
     const fa2i_field *f = &fa2i_fields[field];
-    const char *const *words = words_of(f->type);
+    const char *const *words = words_of[f->type];
     assert(words == NULL || (value >= f->least && value <= f->most));
     return words == NULL ? NULL : words[value];
 }
@@ -167,18 +150,17 @@ bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value)
     return false;
 }
 
+const char *fa2i_field_text(const fa2_problem *problem, int field, char out[FA2I_VALUE_CHARS])
+{
+    const int32_t value = fa2i_field_get(problem, field);
+    const char *word = fa2i_field_word(field, value);
+    snprintf(out, FA2I_VALUE_CHARS, "%d", (int)value);
+    return word != NULL ? word : out;
+}
+
 const char *fa2i_dtype_string(fa2_dtype dtype)
 {
     return fa2i_field_word(FA2I_FIELD_dtype, (int32_t)dtype);
-}
-
-bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype)
-{
-    int32_t value = 0;
-    const bool found = fa2i_field_parse_word(FA2I_FIELD_dtype, text, &value);
-    if (found)
-        *ret_dtype = (fa2_dtype)value;
-    return found;
 }
 
 bool fa2i_field_is_shown(const fa2_problem *problem, int field)
@@ -198,19 +180,27 @@ static void format(const fa2_problem *problem, bool kinds_only, char *out, size_
     out[0] = '\0';
     for (int field = 0; field < FA2I_FIELD_COUNT && used < out_bytes; field++) {
         const fa2i_field *f = &fa2i_fields[field];
-        const int32_t value = fa2i_field_get(problem, field);
-        const char *space = used == 0 ? "" : " ";
+        char value[FA2I_VALUE_CHARS];
         if ((kinds_only && f->role != FA2I_ROLE_KIND) || !fa2i_field_is_shown(problem, field))
             continue;
-        const char *word = fa2i_field_word(field, value);
-        used += (size_t)(word != NULL ? snprintf(out + used, out_bytes - used, "%s%s=%s", space, f->key, word)
-                                      : snprintf(out + used, out_bytes - used, "%s%s=%d", space, f->key, (int)value));
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s=%s", used == 0 ? "" : " ", f->key,
+                                 fa2i_field_text(problem, field, value));
     }
 }
 
-void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes)
+fa2i_shape fa2i_problem_shape(const fa2_problem *problem)
 {
-    format(problem, false, out, out_bytes);
+    fa2i_shape shape;
+    format(problem, false, shape.text, sizeof shape.text);
+    return shape;
+}
+
+fa2i_shape fa2i_problem_argument(const fa2_problem *problem)
+{
+    fa2i_shape shape = fa2i_problem_shape(problem);
+    for (char *c = shape.text; *c != '\0'; c++)
+        *c = *c == ' ' ? ',' : *c;
+    return shape;
 }
 
 void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS])

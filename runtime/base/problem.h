@@ -3,8 +3,7 @@
  *
  * Values are numbers, for enumerations, too. Pure functions; thread-safe. Errors: FA2_E_INVALID naming field and limit.
  */
-#ifndef FA2I_BASE_PROBLEM_H
-#define FA2I_BASE_PROBLEM_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
@@ -13,7 +12,6 @@
 typedef enum fa2i_field_id {
 #define FA2I_FIELD(name, ...) FA2I_FIELD_##name,
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     FA2I_FIELD_COUNT
 } fa2i_field_id;
 
@@ -24,7 +22,6 @@ enum { FA2I_FIELD_BYTES = (FA2I_FIELD_COUNT + 7) / 8 * 8 * sizeof(int32_t) };
 enum {
 #define FA2I_FIELD(name, key, type, role, least, most, ...) FA2I_MOST_##name = (most),
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
 };
 
 typedef enum fa2i_field_role { FA2I_ROLE_KIND, FA2I_ROLE_SIZE } fa2i_field_role;
@@ -60,6 +57,11 @@ typedef enum fa2i_field_distance {
 
 typedef enum fa2i_field_rounding { FA2I_ROUNDING_EXACT, FA2I_ROUNDING_UP, FA2I_ROUNDING_TILES } fa2i_field_rounding;
 
+enum { FA2I_NOT_FP32 = 1 << 8 };
+
+/* The largest head_dim of fp32. */
+enum { FA2I_FP32_HEAD_DIM_MAX = 256 };
+
 /* A line of problem.def, which explains the columns. */
 typedef struct fa2i_field {
     const char *name, *key;
@@ -72,7 +74,7 @@ typedef struct fa2i_field {
     bool shown_always;
     fa2i_field_rounding rounding;
     fa2i_field_distance distance;
-    unsigned ops; /* bits 1 << op */
+    unsigned ops; /* bits 1 << op, and FA2I_NOT_FP32 */
     size_t offset;
 } fa2i_field;
 
@@ -180,10 +182,14 @@ fa2_status fa2i_problem_check(const fa2_problem *problem);
 /* The same. *ret_field: the field that the message begins with, or -1. */
 fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field);
 
-/* Writes "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", the format of fa2-tune --shape (which has commas
- * instead of spaces). The problem is valid. */
+/* Return "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", and the same with commas instead of spaces, as an
+ * argument of fa2-tune --shape. The problem is valid. */
 enum { FA2I_PROBLEM_CHARS = 400 };
-void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
+typedef struct fa2i_shape {
+    char text[FA2I_PROBLEM_CHARS];
+} fa2i_shape;
+fa2i_shape fa2i_problem_shape(const fa2_problem *problem);
+fa2i_shape fa2i_problem_argument(const fa2_problem *problem);
 
 /* Writes only the KIND fields: "D=64 dtype=fp16 causal=1". Two problems may share a kernel if and only if these texts
  * are equal. The problem's KIND fields are valid. */
@@ -210,6 +216,7 @@ void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
 const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16", "fp32" */
-bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype);
 
-#endif
+/* Returns a field's value as a word or a number. It may lie in out. */
+enum { FA2I_VALUE_CHARS = 12 };
+const char *fa2i_field_text(const fa2_problem *problem, int field, char out[FA2I_VALUE_CHARS]);

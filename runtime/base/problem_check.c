@@ -17,8 +17,14 @@ enum { BACKWARD_HEAD_DIM_MAX = 256 };
 static const char *remark_on(int field)
 {
     switch (field) {
-    case FA2I_FIELD_softcap:
-        return ": the softcap's value is given with the call";
+#define NOTHING
+#define ASKED(field_)                                                                                                  \
+    case FA2I_FIELD_##field_:                                                                                          \
+        return ": the " #field_ "'s value is given with the call";
+#define FA2I_FACTOR(member, needs, ...) needs
+#include "runtime/base/factors.def"
+#undef ASKED
+#undef NOTHING
     case FA2I_FIELD_dropout:
         return ": the probability is given with the call";
     case FA2I_FIELD_window:
@@ -158,32 +164,36 @@ static fa2_status check_kv(const fa2_problem *p, int *field)
     return FA2_OK;
 }
 
-enum { FP32_HEAD_DIM_MAX = 256 };
-
 /* Refuses what kernels of fp32 do not have. */
 static fa2_status check_fp32(const fa2_problem *p, int *field)
 {
-    static const int lacking[] = {FA2I_FIELD_v_in_k,     FA2I_FIELD_softcap, FA2I_FIELD_dropout, FA2I_FIELD_leftpad,
-                                  FA2I_FIELD_cache_rows, FA2I_FIELD_append,  FA2I_FIELD_sums,    FA2I_FIELD_scores,
-                                  FA2I_FIELD_pv,         FA2I_FIELD_kv};
     char value[VALUE_CHARS], none[VALUE_CHARS];
     if (p->dtype != FA2_FP32)
         return FA2_OK;
     *field = FA2I_FIELD_op;
-    if (p->op != FA2_OP_FORWARD)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "op is %s; it must be forward where dtype is fp32",
+    if (p->op == FA2_OP_MERGE)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "op is %s; it must be forward or backward where dtype is fp32",
                          fa2i_field_name(FA2I_FIELD_op, (int32_t)p->op));
-    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
-        *field = lacking[i];
-        if (fa2i_field_get(p, *field) != 0)
+    for (*field = 0; *field < FA2I_FIELD_COUNT; ++*field) {
+        if ((fa2i_fields[*field].ops & FA2I_NOT_FP32) != 0 && fa2i_field_get(p, *field) != 0)
             return fa2i_fail(FA2_E_UNSUPPORTED, "%s is %s; it must be %s where dtype is fp32", fa2i_fields[*field].name,
                              value_text(*field, fa2i_field_get(p, *field), value), value_text(*field, 0, none));
     }
     *field = FA2I_FIELD_head_dim;
-    if (p->head_dim > FP32_HEAD_DIM_MAX)
+    if (p->head_dim > FA2I_FP32_HEAD_DIM_MAX)
         return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; it must be at most %d where dtype is fp32",
-                         (int)p->head_dim, FP32_HEAD_DIM_MAX);
+                         (int)p->head_dim, FA2I_FP32_HEAD_DIM_MAX);
     return FA2_OK;
+}
+
+/* A result that is carried on is fp32, and O is not. */
+static fa2_status check_carry(const fa2_problem *p, int *field)
+{
+    *field = FA2I_FIELD_carry;
+    if (!p->carry || p->partial == FA2_PARTIAL_NONE)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "carry is 1; it must be 0 where partial is %d, because O is fp32 then",
+                     (int)p->partial);
 }
 
 /* A merge has no keys: each head has its own partial results, and O is written. */
@@ -334,26 +344,15 @@ static fa2_status check_reserved(const fa2_problem *problem)
 
 fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
 {
+    static fa2_status (*const relations[])(const fa2_problem *, int *) = {check_heads, check_columns, check_rows,
+                                                                          check_kv,    check_fp32,    check_carry,
+                                                                          check_merge, check_window,  check_sizes};
     int field = FA2I_FIELD_op;
     fa2_status st = fa2i_field_check(field, (int32_t)problem->op);
     for (int i = 0; st == FA2_OK && i < FA2I_FIELD_COUNT; i++)
         st = fa2i_field_check_of(problem, field = i);
-    if (st == FA2_OK)
-        st = check_heads(problem, &field);
-    if (st == FA2_OK)
-        st = check_columns(problem, &field);
-    if (st == FA2_OK)
-        st = check_rows(problem, &field);
-    if (st == FA2_OK)
-        st = check_kv(problem, &field);
-    if (st == FA2_OK)
-        st = check_fp32(problem, &field);
-    if (st == FA2_OK)
-        st = check_merge(problem, &field);
-    if (st == FA2_OK)
-        st = check_window(problem, &field);
-    if (st == FA2_OK)
-        st = check_sizes(problem, &field);
+    for (size_t i = 0; st == FA2_OK && i < sizeof relations / sizeof *relations; i++)
+        st = relations[i](problem, &field);
     if (st == FA2_OK) {
         field = -1;
         st = check_reserved(problem);

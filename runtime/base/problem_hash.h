@@ -1,8 +1,7 @@
 /*
  * The hash of a problem, for hash tables. Pure function; thread-safe.
  */
-#ifndef FA2I_BASE_PROBLEM_HASH_H
-#define FA2I_BASE_PROBLEM_HASH_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -33,5 +32,3 @@ static inline uint64_t fa2i_problem_hash(const fa2_problem *problem)
     const uint64_t sum = even + odd;
     return (sum ^ sum >> 32) * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio: spreads low bits */
 }
-
-#endif

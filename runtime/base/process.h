@@ -4,8 +4,7 @@
  *
  * Thread-safe. A check reads one number; getpid would be a system call.
  */
-#ifndef FA2I_BASE_PROCESS_H
-#define FA2I_BASE_PROCESS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,5 +21,3 @@ static inline bool fa2i_is_forked(unsigned forks)
 {
     return atomic_load_explicit(&fa2i_forks, memory_order_relaxed) != forks;
 }
-
-#endif

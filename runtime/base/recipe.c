@@ -83,7 +83,7 @@ int fa2i_recipe_revision(const char *class_key)
     static const char key[] = " bias=", mask[] = " bias=bool";
     const char *bias = strstr(class_key, key);
     const bool adds = bias != NULL && strncmp(bias, mask, sizeof mask - 1) != 0;
-    return 2 * (strstr(class_key, " dropout=1") != NULL) + (strstr(class_key, " varlen=1") != NULL) + adds +
+    return 3 * (strstr(class_key, " dropout=1") != NULL) + (strstr(class_key, " varlen=1") != NULL) + adds +
            (strstr(class_key, " scores=int8") != NULL);
 }
 
@@ -198,7 +198,8 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
     const bool shared_sums =
         recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ || recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
     const bool sums = shared_sums || recipe->workspace == FA2I_WORKSPACE_DQ_OF_TILES;
-    const bool rows = shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
+    const bool rows =
+        shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS || recipe->workspace == FA2I_WORKSPACE_ROWS_AND_TURNS;
     const bool parts = recipe->op == FA2_OP_BACKWARD && (recipe->waves > 0 || recipe->heads > 0);
     if ((sums || parts) != (recipe->columns > 0))
         return fa2i_fail(FA2_E_INVALID,
@@ -218,8 +219,9 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
                          "workspace=%s; a step role=quantise blocks=head_tiles and "
                          "workspace=int8_keys, or int8_keys_and_values, need each other",
                          workspaces[recipe->workspace]);
-    if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_SINKS) != NULL)
-        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step for sinks reads rows", workspaces[recipe->workspace]);
+    if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_HEAD_SUMS) != NULL)
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step role=head_sums reads rows",
+                         workspaces[recipe->workspace]);
     if (sums && fa2i_recipe_step(recipe, FA2I_STEP_CONVERT) == NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step converts what is in it",
                          workspaces[recipe->workspace]);
@@ -229,6 +231,8 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
 /* Checks the limits and relations of all members. FA2_E_INVALID names member and limit. */
 static fa2_status check(const fa2i_recipe *recipe)
 {
+    static fa2_status (*const relations[])(const fa2i_recipe *) = {check_words, check_maps, check_rows,
+                                                                   check_splitting};
     fa2_status st = check_numbers(recipe, head_numbers, COUNT(head_numbers));
     if (st == FA2_OK && strspn(recipe->suffix, "abcdefghijklmnopqrstuvwxyz") != strlen(recipe->suffix))
         st = fa2i_fail(FA2_E_INVALID, "suffix is '%s'; it must be a lower-case letter", recipe->suffix);
@@ -242,13 +246,9 @@ static fa2_status check(const fa2i_recipe *recipe)
     }
     if (st == FA2_OK && fa2i_recipe_step(recipe, FA2I_STEP_MAIN) == NULL)
         st = fa2i_fail(FA2_E_INVALID, "no step has role=main");
-    if (st == FA2_OK)
-        st = check_words(recipe);
-    if (st == FA2_OK)
-        st = check_maps(recipe);
-    if (st == FA2_OK)
-        st = check_rows(recipe);
-    return st == FA2_OK ? check_splitting(recipe) : st;
+    for (size_t i = 0; st == FA2_OK && i < COUNT(relations); i++)
+        st = relations[i](recipe);
+    return st;
 }
 
 /* ---- writing ---- */
@@ -352,22 +352,36 @@ static fa2_status take_numbers(const char **at, void *object, const number *numb
     return FA2_OK;
 }
 
+/* Returns -1 if there is no such word. */
+static int index_of(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(word, words[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
+/* Cuts "word/number" at the slash, and returns the number; missing: there is no slash. */
+static int cut_number(char *word, int missing)
+{
+    char *slash = strchr(word, '/');
+    if (slash == NULL)
+        return missing;
+    *slash = '\0';
+    return number_of(slash + 1);
+}
+
 /* Reads the word that follows a key, and finds its index. fallback: the index if the key is absent, or REQUIRED. */
 static fa2_status take_word(const char **at, const char *key, const char *const *words, size_t count, int fallback,
                             int *ret_index)
 {
     char value[FA2I_ENTRY_CHARS];
-    if (!take(at, key, value)) {
-        *ret_index = fallback;
-        return fallback != REQUIRED ? FA2_OK : fa2i_fail(FA2_E_INVALID, "'%s=' is expected at '%.40s'", key, *at);
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(value, words[i]) == 0) {
-            *ret_index = (int)i;
-            return FA2_OK;
-        }
-    }
-    return fa2i_fail(FA2_E_INVALID, "%s=%s is not known to this fa2", key, value);
+    const bool taken = take(at, key, value);
+    *ret_index = taken ? index_of(value, words, count) : fallback;
+    if (*ret_index >= 0)
+        return FA2_OK;
+    return taken ? fa2i_fail(FA2_E_INVALID, "%s=%s is not known to this fa2", key, value)
+                 : fa2i_fail(FA2_E_INVALID, "'%s=' is expected at '%.40s'", key, *at);
 }
 
 static fa2_status take_blocks(const char **at, fa2i_step *step)
@@ -375,17 +389,12 @@ static fa2_status take_blocks(const char **at, fa2i_step *step)
     char value[FA2I_ENTRY_CHARS];
     if (!take(at, "blocks", value))
         return fa2i_fail(FA2_E_INVALID, "'blocks=' is expected at '%.40s'", *at);
-    char *slash = strchr(value, '/');
-    step->block_rows = slash == NULL ? per_block.missing : number_of(slash + 1);
-    if (slash != NULL)
-        *slash = '\0';
-    for (size_t i = 0; i < COUNT(blocks); i++) {
-        if (strcmp(value, blocks[i]) == 0) {
-            step->blocks = (fa2i_blocks)i;
-            return FA2_OK;
-        }
-    }
-    return fa2i_fail(FA2_E_INVALID, "blocks=%s is not known to this fa2", value);
+    step->block_rows = cut_number(value, per_block.missing);
+    const int index = index_of(value, blocks, COUNT(blocks));
+    if (index < 0)
+        return fa2i_fail(FA2_E_INVALID, "blocks=%s is not known to this fa2", value);
+    step->blocks = (fa2i_blocks)index;
+    return FA2_OK;
 }
 
 static fa2_status take_step(const char **at, fa2i_step *step)
@@ -408,18 +417,13 @@ static fa2_status take_map(const char **at, fa2i_map *map)
     char word[FA2I_ENTRY_CHARS];
     const size_t length = strcspn(*at, ",");
     snprintf(word, sizeof word, "%.*s", (int)length, *at);
-    char *slash = strchr(word, '/');
-    map->rows = slash == NULL ? -1 : number_of(slash + 1);
-    if (slash != NULL)
-        *slash = '\0';
+    map->rows = cut_number(word, -1);
     *at += length;
-    for (size_t i = 0; i < COUNT(operands); i++) {
-        if (strcmp(word, operands[i]) == 0) {
-            map->operand = (fa2i_mapped)i;
-            return FA2_OK;
-        }
-    }
-    return fa2i_fail(FA2_E_INVALID, "maps: an operand is expected, not '%s'", word);
+    const int index = index_of(word, operands, COUNT(operands));
+    if (index < 0)
+        return fa2i_fail(FA2_E_INVALID, "maps: an operand is expected, not '%s'", word);
+    map->operand = (fa2i_mapped)index;
+    return FA2_OK;
 }
 
 static fa2_status take_maps(const char **at, fa2i_recipe *recipe)

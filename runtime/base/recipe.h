@@ -14,8 +14,7 @@
  * A parsed recipe is safe to launch: numbers are within the limits that are named here, and dependent members agree.
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming the step, the word and its limits.
  */
-#ifndef FA2I_BASE_RECIPE_H
-#define FA2I_BASE_RECIPE_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
@@ -27,13 +26,13 @@
 
 /* The purpose of a step. X(NAME, word). */
 #define FA2I_ROLE_LIST(X)                                                                                              \
-    X(FA2I_STEP_MAIN, "main")         /* the operation itself; timed, shown and checked for fitting */                 \
-    X(FA2I_STEP_COMBINE, "combine")   /* merges partial results; runs only if keys are split */                        \
-    X(FA2I_STEP_PREPARE, "prepare")   /* before the main step */                                                       \
-    X(FA2I_STEP_CONVERT, "convert")   /* after it: turns results in the workspace into outputs */                      \
-    X(FA2I_STEP_SINKS, "sinks")       /* after prepare: computes dsinks from prepared rows */                          \
-    X(FA2I_STEP_CLEAR, "clear")       /* before the main step: zeros what that adds to */                              \
-    X(FA2I_STEP_QUANTISE, "quantise") /* before the main step: rounds K to 8-bit integers */
+    X(FA2I_STEP_MAIN, "main")           /* the operation itself; timed, shown and checked for fitting */               \
+    X(FA2I_STEP_COMBINE, "combine")     /* merges partial results; runs only if keys are split */                      \
+    X(FA2I_STEP_PREPARE, "prepare")     /* before the main step */                                                     \
+    X(FA2I_STEP_CONVERT, "convert")     /* after it: turns results in the workspace into outputs */                    \
+    X(FA2I_STEP_HEAD_SUMS, "head_sums") /* after prepare: sums of prepared rows, a number per head */                  \
+    X(FA2I_STEP_CLEAR, "clear")         /* before the main step: zeros what that adds to */                            \
+    X(FA2I_STEP_QUANTISE, "quantise")   /* before the main step: rounds K to 8-bit integers */
 
 /* The work of one block of a step, and the operations that have such blocks. X(NAME, word, ops).
  *
@@ -79,6 +78,7 @@
       BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */                             \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                                           \
       BACKWARD) /* rows_and_dq, a counter for each tile of `rows` queries, and one for all */                          \
+    X(FA2I_WORKSPACE_ROWS_AND_TURNS, "rows_and_turns", BACKWARD) /* rows, and these counters */                        \
     X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                                       \
       BACKWARD) /* `columns` numbers of each padded row, fp32, if the keys of a head fill several  \
                  * tiles of `keys`. Else nothing, and nothing is converted */
@@ -153,8 +153,8 @@ const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe);
 const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
 
 /* Returns a class's revision, which is added to the operation's abi in its recipes. The revision counts how often the
- * computation of such kernels changed while their parameters stayed the same:
- * - Dropout: the function of the mask changed twice (runtime/ops/dropout.h).
+ * computation of such kernels changed while the operation's parameters stayed the same:
+ * - Dropout: the function of the mask changed twice (runtime/ops/dropout.h); then calls became parts of larger ones.
  * - An additive bias: numbers like -1e9, which hide keys, gave NaN.
  * - Packed sequences: rows outside of all sequences were not written, and the workspace had another layout.
  *
@@ -179,5 +179,3 @@ static inline bool fa2i_recipe_rounds(const fa2i_recipe *recipe)
 
 /* Returns the largest dynamic shared memory of a block of any step, in bytes. */
 int fa2i_recipe_most_smem(const fa2i_recipe *recipe);
-
-#endif

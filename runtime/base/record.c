@@ -11,7 +11,6 @@
 #include <sha2.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
-#include "runtime/base/status.h"
 
 _Static_assert(SHA256_DIGEST_LENGTH == FA2I_KEY_BYTES, "a key is a SHA-256");
 
@@ -26,10 +25,9 @@ enum { OUTCOME_COUNT = sizeof outcome_texts / sizeof *outcome_texts };
 /* Returns the index of text in texts, or -1. */
 static int find_text(const char *const *texts, int count, const char *text)
 {
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         if (strcmp(texts[i], text) == 0)
             return i;
-    }
     return -1;
 }
 
@@ -52,6 +50,26 @@ bool fa2i_card_is_same(const fa2i_card *a, const fa2i_card *b)
 {
     return strcmp(a->name, b->name) == 0 && a->arch == b->arch && a->sm_count == b->sm_count &&
            a->smem_block_bytes == b->smem_block_bytes && a->l2_bytes == b->l2_bytes;
+}
+
+bool fa2i_card_is_proxy(const fa2i_card *card)
+{
+    return strncmp(card->name, FA2I_PROXY_NAME, strlen(FA2I_PROXY_NAME)) == 0;
+}
+
+fa2i_card fa2i_card_proxy(const fa2i_card *card, const fa2i_card *of_sm)
+{
+    fa2i_card proxy = *card;
+    proxy.arch = of_sm->arch;
+    proxy.generic = true;
+    if (proxy.smem_block_bytes > of_sm->smem_block_bytes)
+        proxy.smem_block_bytes = of_sm->smem_block_bytes;
+    if (proxy.smem_sm_bytes > of_sm->smem_sm_bytes)
+        proxy.smem_sm_bytes = of_sm->smem_sm_bytes;
+    const int written = snprintf(proxy.name, sizeof proxy.name, FA2I_PROXY_NAME "%d on ", of_sm->arch);
+    snprintf(proxy.name + written, sizeof proxy.name - (size_t)written, "%.*s",
+             (int)(sizeof proxy.name - (size_t)written - 1), card->name);
+    return proxy;
 }
 
 fa2_status fa2i_variant_check_class(const fa2i_variant *record, const char *class_key)
@@ -96,6 +114,28 @@ void fa2i_key_format(const fa2i_key *key, char out[2 * FA2I_KEY_BYTES + 1])
         snprintf(out + 2 * i, 3, "%02x", key->bytes[i]);
 }
 
+/* Returns the value of a hex digit; -1 for any other character. */
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *found = c != '\0' ? strchr(digits, c) : NULL;
+    return found != NULL ? (int)(found - digits) : -1;
+}
+
+bool fa2i_hex_parse(const char *text, uint8_t *out, size_t most, size_t *ret_count)
+{
+    const size_t digits = strlen(text);
+    bool good = digits % 2 == 0 && digits / 2 <= most;
+    for (size_t i = 0; good && i < digits; i += 2) {
+        const int high = hex_digit(text[i]), low = hex_digit(text[i + 1]);
+        good = high >= 0 && low >= 0;
+        if (good)
+            out[i / 2] = (uint8_t)(16 * high + low);
+    }
+    *ret_count = digits / 2;
+    return good;
+}
+
 /* Says whether a word of a variant repeats the problem: its key is the key of a KIND field, in lower case. */
 static bool says_the_problem(const char *word)
 {
@@ -109,15 +149,17 @@ static bool says_the_problem(const char *word)
 }
 
 /* Words are separated by single spaces. */
-void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes)
+fa2i_brief fa2i_variant_brief(const char *variant_text)
 {
+    fa2i_brief brief = {.text = ""};
     size_t used = 0;
-    out[0] = '\0';
     for (const char *word = variant_text; *word != '\0';) {
         const size_t bytes = strcspn(word, " ");
-        if (!says_the_problem(word) && used < out_bytes)
-            used += (size_t)snprintf(out + used, out_bytes - used, "%s%.*s", used == 0 ? "" : " ", (int)bytes, word);
+        if (!says_the_problem(word) && used < sizeof brief.text)
+            used += (size_t)snprintf(brief.text + used, sizeof brief.text - used, "%s%.*s", used == 0 ? "" : " ",
+                                     (int)bytes, word);
         word += bytes;
         word += strspn(word, " ");
     }
+    return brief;
 }

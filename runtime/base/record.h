@@ -1,8 +1,7 @@
 /*
  * The records that the layers exchange: card, variant, kernel. Plain data, no CUDA.
  */
-#ifndef FA2I_BASE_RECORD_H
-#define FA2I_BASE_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
@@ -42,6 +41,15 @@ typedef struct fa2i_card {
 
 /* Returns whether the database treats two cards as one device. Cards of one SM can differ, and clocks change. */
 bool fa2i_card_is_same(const fa2i_card *a, const fa2i_card *b);
+
+/* A proxy: a card that plays an older SM, so that the families of that SM can be timed without one. Its times are the
+ * playing card's, so no call may take them. Its name says so, "proxy sm_86 on NVIDIA H100", and no driver reports such a
+ * name. */
+#define FA2I_PROXY_NAME "proxy sm_"
+bool fa2i_card_is_proxy(const fa2i_card *card);
+
+/* Returns the card as a proxy for the SM of another card, with the smaller limits of both. */
+fa2i_card fa2i_card_proxy(const fa2i_card *card, const fa2i_card *of_sm);
 
 /* One point of a family's tuning space. text is canonical, and it is the generator's only input: "fwd_sm80 d=64
  * dtype=fp16 causal=0 br=128 bc=64 ...". */
@@ -104,9 +112,11 @@ static inline int fa2i_kernel_spills(const fa2i_kernel *kernel)
     return is_slowed ? FA2I_SPILLS_SLOWED : kernel->spill_bytes;
 }
 
-/* Writes a variant's text without the KIND fields, which repeat the problem. out_bytes of FA2I_VARIANT_CHARS are always
- * enough. */
-void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes);
+/* Returns a variant's text without the KIND fields, which repeat the problem. */
+typedef struct fa2i_brief {
+    char text[FA2I_VARIANT_CHARS];
+} fa2i_brief;
+fa2i_brief fa2i_variant_brief(const char *variant_text);
 
 void fa2i_blob_done(fa2i_blob *blob);
 void fa2i_kernel_done(fa2i_kernel *kernel);
@@ -119,4 +129,5 @@ typedef struct fa2i_part {
 void fa2i_key_of(const fa2i_part *parts, size_t count, fa2i_key *ret_key);
 void fa2i_key_format(const fa2i_key *key, char out[2 * FA2I_KEY_BYTES + 1]);
 
-#endif
+/* Reads pairs of hex digits (0-9, a-f). Returns false if the text is anything else, or more than `most` bytes. */
+bool fa2i_hex_parse(const char *text, uint8_t *out, size_t most, size_t *ret_count);

@@ -5,6 +5,7 @@
 #include "runtime/base/shown.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -81,6 +82,7 @@ typedef struct sink {
     size_t bytes, used;
     size_t width; /* all characters, also those that did not fit */
     bool full;
+    bool json; /* arguments are JSON values */
 } sink;
 
 static void put(sink *to, const char *bytes, size_t count)
@@ -182,6 +184,34 @@ static void put_string(sink *to, const conversion *c, const char *text, const ch
     put_blanks(to, left ? blanks : 0);
 }
 
+/* Puts text as JSON with only plain characters; others are escaped. string: text is the inside of a string, and its
+ * quotes and backslashes are not escaped yet. */
+static void put_json(sink *to, const char *text, size_t bytes, bool string)
+{
+    for (size_t at = 0; at < bytes;) {
+        bool plain = false;
+        char escaped[ESCAPE_BYTES];
+        const size_t count = fa2i_shown_character(text + at, bytes - at, &plain);
+        if (string && (text[at] == '"' || text[at] == '\\'))
+            put(to, "\\", 1);
+        if (!plain)
+            escape(text + at, bytes - at, true, escaped);
+        put(to, plain ? text + at : escaped, plain ? count : strlen(escaped));
+        at += count;
+    }
+}
+
+const char fa2i_json_null[] = "null"; /* compilers warn of a NULL that they see at a %s */
+
+static void put_json_string(sink *to, const conversion *c, const char *text)
+{
+    const bool is_null = text == NULL || text == fa2i_json_null;
+    const char *shown = is_null ? fa2i_json_null : text;
+    put(to, "\"", !is_null);
+    put_json(to, shown, is_null || c->precision < 0 ? strlen(shown) : strnlen(shown, (size_t)c->precision), true);
+    put(to, "\"", !is_null);
+}
+
 static void put_whole(sink *to, const conversion *c, va_list *args)
 {
     char format[16], number[64];
@@ -204,7 +234,10 @@ static void put_real(sink *to, const conversion *c, va_list *args)
 {
     char format[16], number[400]; /* %f of the largest double has 309 digits */
     snprintf(format, sizeof format, "%%%s*.*%c", c->flags, c->kind);
-    snprintf(number, sizeof number, format, c->width, c->precision, va_arg(*args, double));
+    const double value = va_arg(*args, double);
+    snprintf(number, sizeof number, format, c->width, c->precision, value);
+    if (to->json && !isfinite(value))
+        snprintf(number, sizeof number, "null");
     put(to, number, strlen(number));
 }
 
@@ -215,7 +248,10 @@ static void put_argument(sink *to, const conversion *c, va_list *args, const cha
         put(to, "%", 1);
         break;
     case 's':
-        put_string(to, c, va_arg(*args, const char *), as_it_is);
+        if (to->json)
+            put_json_string(to, c, va_arg(*args, const char *));
+        else
+            put_string(to, c, va_arg(*args, const char *), as_it_is);
         break;
     case 'c': {
         const char character = (char)va_arg(*args, int);
@@ -228,8 +264,15 @@ static void put_argument(sink *to, const conversion *c, va_list *args, const cha
         put(to, address, strlen(address));
         break;
     }
-    case 'd':
     case 'i':
+        if (to->json) {
+            const char *truth = va_arg(*args, int) != 0 ? "true" : "false";
+            put(to, truth, strlen(truth));
+            break;
+        }
+        put_whole(to, c, args);
+        break;
+    case 'd':
     case 'u':
     case 'x':
         put_whole(to, c, args);
@@ -245,10 +288,13 @@ static void put_format(sink *to, const char *as_it_is, const char *format, va_li
     va_list rest; /* a parameter may be an array, whose address has another type */
     va_copy(rest, args);
     while (*format != '\0') {
-        const size_t literal = strcspn(format, "%");
+        const size_t literal = strcspn(format, to->json ? "%'" : "%");
         put_text(to, format, literal, AS_IT_IS);
         format += literal;
-        if (*format == '%') {
+        if (*format == '\'') {
+            put(to, "\"", 1);
+            format++;
+        } else if (*format == '%') {
             conversion c;
             format = parse(format + 1, &c, &rest);
             put_argument(to, &c, &rest, as_it_is);
@@ -300,43 +346,23 @@ void fa2i_shown_add(fa2i_text *out, const char *text)
 
 /* ---- JSON ---- */
 
-/* string: text is the inside of a string, and its quotes and backslashes are not escaped yet. */
-static void put_json(sink *to, const char *text, bool string)
+void fa2i_json_write(FILE *out, const char *format, ...)
 {
-    const size_t bytes = strlen(text);
-    for (size_t at = 0; at < bytes;) {
-        bool plain = false;
-        char escaped[ESCAPE_BYTES];
-        const size_t count = fa2i_shown_character(text + at, bytes - at, &plain);
-        if (string && (text[at] == '"' || text[at] == '\\'))
-            put(to, "\\", 1);
-        if (!plain)
-            escape(text + at, bytes - at, true, escaped);
-        put(to, plain ? text + at : escaped, plain ? count : strlen(escaped));
-        at += count;
-    }
-}
-
-void fa2i_json_string(FILE *out, const char *text)
-{
-    sink to = {.file = out};
-    if (text == NULL) {
-        fputs("null", out);
-        return;
-    }
-    put(&to, "\"", 1);
-    put_json(&to, text, true);
-    put(&to, "\"", 1);
+    sink to = {.file = out, .json = true};
+    va_list args;
+    va_start(args, format);
+    put_format(&to, NULL, format, args);
+    va_end(args);
 }
 
 void fa2i_json_add(fa2i_text *out, const char *json)
 {
     sink to = {.text = out};
-    put_json(&to, json, false);
+    put_json(&to, json, strlen(json), false);
 }
 
 void fa2i_json_print(FILE *out, const char *json)
 {
     sink to = {.file = out};
-    put_json(&to, json, false);
+    put_json(&to, json, strlen(json), false);
 }

@@ -12,9 +12,9 @@
  * A plain text stays unchanged, and so does a text that was already escaped for people. Thread-safe. Only growing texts
  * are allocated.
  */
-#ifndef FA2I_BASE_SHOWN_H
-#define FA2I_BASE_SHOWN_H
+#pragma once
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -41,11 +41,19 @@ void fa2i_shown_append(char *out, size_t out_bytes, const char *text, bool lines
 /* The same at the end of a growing text, which stays one line. */
 void fa2i_shown_add(fa2i_text *out, const char *text);
 
-/* Prints text as a quoted JSON string. NULL becomes null. */
-void fa2i_json_string(FILE *out, const char *text);
+/* Prints JSON, like fprintf. The format differs from printf's:
+ *     '   is printed as "
+ *     %s  a quoted string; fa2i_json_null, or NULL, is null
+ *     %i  a BOOL: true or false
+ *     %f  and other real numbers: null unless the number is finite
+ * fa2i_json_known returns NaN, which is printed as null, unless the number is positive. */
+extern const char fa2i_json_null[];
+void fa2i_json_write(FILE *out, const char *format, ...) FA2I_PRINTF(2, 3);
+static inline double fa2i_json_known(double number)
+{
+    return number > 0 ? number : (double)NAN;
+}
 
 /* Adds, or prints, JSON that SQLite made. It is the same JSON, with only plain characters in its strings. */
 void fa2i_json_add(fa2i_text *out, const char *json);
 void fa2i_json_print(FILE *out, const char *json);
-
-#endif

@@ -1,17 +1,18 @@
 #include "runtime/base/sized.h"
 
-#define SIZED(name, type, least)                                                                                       \
+/* last: the last member that every program has. */
+#define SIZED(name, type, last)                                                                                        \
     {                                                                                                                  \
-        name, #type, offsetof(type, least), sizeof(type)                                                               \
+        name, #type, offsetof(type, last) + sizeof((type *)0)->last, sizeof(type)                                      \
     }
 
-const fa2i_sized fa2i_sized_problem = SIZED("problem", fa2_problem, softcap);
-const fa2i_sized fa2i_sized_config = SIZED("config", fa2_config, arch);
-const fa2i_sized fa2i_sized_forward_args = SIZED("args", fa2_forward_args, softcap);
-const fa2i_sized fa2i_sized_backward_args = SIZED("args", fa2_backward_args, softcap);
-const fa2i_sized fa2i_sized_merge_args = SIZED("args", fa2_merge_args, workspace);
-const fa2i_sized fa2i_sized_explanation = SIZED("explanation", fa2_explanation, tuned_problem);
-const fa2i_sized fa2i_sized_counters = SIZED("counters", fa2_counters, calls_exact);
+const fa2i_sized fa2i_sized_problem = SIZED("problem", fa2_problem, causal);
+const fa2i_sized fa2i_sized_config = SIZED("config", fa2_config, device_plus_one);
+const fa2i_sized fa2i_sized_forward_args = SIZED("args", fa2_forward_args, workspace_bytes);
+const fa2i_sized fa2i_sized_backward_args = SIZED("args", fa2_backward_args, workspace_bytes);
+const fa2i_sized fa2i_sized_merge_args = SIZED("args", fa2_merge_args, lse);
+const fa2i_sized fa2i_sized_explanation = SIZED("explanation", fa2_explanation, measured);
+const fa2i_sized fa2i_sized_counters = SIZED("counters", fa2_counters, struct_bytes);
 
 fa2_status fa2i_sized_check(const fa2i_sized *as, size_t struct_bytes)
 {

@@ -4,8 +4,7 @@
  *
  * A new member of such a struct must not fill padding at its end, because an older program has any bytes there.
  */
-#ifndef FA2I_BASE_SIZED_H
-#define FA2I_BASE_SIZED_H
+#pragma once
 
 #include <string.h>
 #include "runtime/base/status.h"
@@ -49,5 +48,3 @@ static inline fa2_status fa2i_sized_problem_read(const fa2_problem **problem, fa
     *problem = read;
     return st;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * must be able to fail before there is a context. The function that detects a fault sets the message once. Callers pass
  * on the status.
  */
-#ifndef FA2I_BASE_STATUS_H
-#define FA2I_BASE_STATUS_H
+#pragma once
 
 #include "fa2.h"
 
@@ -44,5 +43,3 @@ void fa2i_naming_set(const char *words);
         if (st != FA2_OK)                                                                                              \
             goto done;                                                                                                 \
     } while (0)
-
-#endif

@@ -38,22 +38,36 @@ static bool reserve(fa2i_text *text, size_t more)
     return true;
 }
 
+static void add(fa2i_text *text, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    const int needed = vsnprintf(NULL, 0, format, args);
+    if (needed < 0)
+        text->failed = 1;
+    else if (reserve(text, (size_t)needed)) {
+        vsnprintf(text->data + text->length, (size_t)needed + 1, format, again);
+        text->length += (size_t)needed;
+    }
+    va_end(again);
+}
+
 void fa2i_text_add(fa2i_text *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    const int needed = vsnprintf(NULL, 0, format, args);
+    add(text, format, args);
     va_end(args);
-    if (needed < 0) {
-        text->failed = 1;
-        return;
-    }
-    if (!reserve(text, (size_t)needed))
-        return;
+}
+
+fa2_status fa2i_text_make(char **ret_string, const char *format, ...)
+{
+    fa2i_text text = {0};
+    va_list args;
     va_start(args, format);
-    vsnprintf(text->data + text->length, (size_t)needed + 1, format, args);
+    add(&text, format, args);
     va_end(args);
-    text->length += (size_t)needed;
+    return fa2i_text_take(&text, ret_string);
 }
 
 void fa2i_text_add_bytes(fa2i_text *text, const char *bytes, size_t count)

@@ -2,8 +2,7 @@
  * A growing string with a sticky error: append freely, and test once with fa2i_text_take. Invariant: data is NULL or
  * NUL-terminated. If failed is 1, later appends do nothing. Not thread-safe.
  */
-#ifndef FA2I_BASE_TEXT_H
-#define FA2I_BASE_TEXT_H
+#pragma once
 
 #include "runtime/base/status.h"
 
@@ -26,4 +25,5 @@ fa2_status fa2i_text_take(fa2i_text *text, char **ret_string);
 
 void fa2i_text_done(fa2i_text *text); /* zeroed objects are fine */
 
-#endif
+/* Makes a string. The caller owns *ret_string (fa2i_free). */
+fa2_status fa2i_text_make(char **ret_string, const char *format, ...) FA2I_PRINTF(2, 3);

@@ -97,7 +97,6 @@ fa2_status fa2i_check_numbers(const fa2i_device *device, const fa2_problem *prob
     const reader r = {device->cuda, stream};
     fa2_status st = FA2_OK;
     fa2i_numbers numbers = {0};
-
     if (!fa2i_numbers_asked(problem))
         return FA2_OK;
     FA2_TRY(check_capture(device, stream));

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/image.h"
@@ -66,7 +65,6 @@ fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target)
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2_status st = FA2_OK;
     int archs[ARCHS_MAX], count = 0, newest = 0, oldest = 0;
-
     if (arch < 1 || arch > ARCH_MAX)
         return fa2i_fail(FA2_E_INVALID, "sm_%d is no SM; it must be from 1 to %d", arch, ARCH_MAX);
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
@@ -78,11 +76,9 @@ fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target)
         if (archs[i] < oldest)
             oldest = archs[i];
     }
-    if (newest == 0) {
-        st = fa2i_fail(FA2_E_UNSUPPORTED, "this NVRTC makes no code for sm_%d: the oldest it knows is sm_%d", arch,
-                       oldest);
-        goto done;
-    }
+    if (newest == 0)
+        FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED, "this NVRTC makes no code for sm_%d: the oldest it knows is sm_%d", arch,
+                          oldest));
     fa2i_target target = {.ptx = as_ptx || newest != arch};
     snprintf(target.name, sizeof target.name, "%s_%d", target.ptx ? "compute" : "sm", newest);
     FA2_TRY(read_version(nvrtc, &target.nvrtc));
@@ -202,10 +198,8 @@ static fa2_status take_log(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, 
     if (bytes <= 1)
         goto done;
     log = fa2i_alloc(bytes + 1); /* the size includes the NUL; one more in case it does not */
-    if (log == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "out of memory for a compiler log of %zu bytes", bytes);
-        goto done;
-    }
+    if (log == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory for a compiler log of %zu bytes", bytes));
     FA2_TRY(check(nvrtc, nvrtc->get_program_log(program, log), "nvrtcGetProgramLog"));
     *ret_log = log;
     log = NULL;
@@ -222,10 +216,8 @@ static fa2_status take_image(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program
                   ptx ? nvrtc->get_ptx_size(program, &image.bytes) : nvrtc->get_cubin_size(program, &image.bytes),
                   "the size of the compiled code"));
     image.data = fa2i_alloc(image.bytes);
-    if (image.data == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "out of memory for %zu bytes of compiled code", image.bytes);
-        goto done;
-    }
+    if (image.data == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory for %zu bytes of compiled code", image.bytes));
     FA2_TRY(check(nvrtc, ptx ? nvrtc->get_ptx(program, image.data) : nvrtc->get_cubin(program, image.data),
                   "the compiled code"));
     *ret_image = image;
@@ -292,7 +284,6 @@ static void read_usage(fa2i_kernel *kernel)
         kernel->outcome = FA2I_OUTCOME_SPILLED;
 }
 
-/* Puts a sentence before the log, which may be empty. */
 static fa2_status put_before_log(const char *sentence, char **log)
 {
     const char *said = *log != NULL ? *log : "no log";
@@ -360,7 +351,6 @@ fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const f
     fa2i_kernel kernel = {.variant = *variant};
     options o;
     char name[FA2I_VARIANT_CHARS + 4]; /* for example "fwd_sm80.cu" */
-
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(read_version(nvrtc, &kernel.nvrtc));
     make_options(variant, target, kernel.nvrtc, &o);

@@ -2,8 +2,7 @@
  * Compiles CUDA text to an artifact, by NVRTC. Needs no GPU. Thread-safe: NVRTC runs in the calling thread, and several
  * threads may compile at once. The locale is C while NVRTC runs.
  */
-#ifndef FA2I_COMPILE_H
-#define FA2I_COMPILE_H
+#pragma once
 
 #include "runtime/base/record.h"
 
@@ -44,5 +43,3 @@ fa2_status fa2i_compile_check(const fa2i_variant *variant, const fa2i_target *ta
  * its image. */
 fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const fa2i_target *target,
                         const char *generator, fa2i_kernel *ret_kernel);
-
-#endif

@@ -148,13 +148,13 @@ static void find_nvrtc(search *s)
     }
 }
 
-/* Ends a search. Fails with every name that was tried if there is no handle. */
-static fa2_status search_end(search *s, fa2_status failure, const char *what, const char *variable)
+/* Ends a search. Fails with every name that was tried, and a cure, if there is no handle. */
+static fa2_status search_end(search *s, fa2_status failure, const char *what, const char *variable, const char *cure)
 {
     fa2_status st = FA2_OK;
     if (s->handle == NULL)
-        st = fa2i_fail(failure, "no %s found (%s can name one); tried %s", what, variable,
-                       s->tried.data != NULL ? s->tried.data : "nothing: out of memory");
+        st = fa2i_fail(failure, "no %s found (%s can name one); tried %s; %s", what, variable,
+                       s->tried.data != NULL ? s->tried.data : "nothing: out of memory", cure);
     fa2i_text_done(&s->tried);
     return st;
 }
@@ -194,7 +194,8 @@ static fa2_status load_cuda(fa2i_cuda_table *table)
     fa2_status st = FA2_OK;
     search s = {0};
     find_cuda(&s);
-    FA2_TRY(search_end(&s, FA2_E_NO_DRIVER, "CUDA driver library", "FA2_CUDA_LIBRARY"));
+    FA2_TRY(search_end(&s, FA2_E_NO_DRIVER, "CUDA driver library", "FA2_CUDA_LIBRARY",
+                       "install NVIDIA's driver, 525 or newer; a container needs --gpus all"));
     FA2_TRY(fill(s.handle, cuda_symbols, sizeof cuda_symbols / sizeof *cuda_symbols, table, FA2_E_NO_DRIVER,
                  "FA2_CUDA_LIBRARY", cuda_path));
 done:
@@ -221,7 +222,8 @@ static fa2_status load_nvrtc(fa2i_nvrtc_table *table)
     fa2_status st = FA2_OK;
     search s = {0};
     find_nvrtc(&s);
-    FA2_TRY(search_end(&s, FA2_E_NO_NVRTC, "NVRTC library", "FA2_NVRTC_LIBRARY"));
+    FA2_TRY(search_end(&s, FA2_E_NO_NVRTC, "NVRTC library", "FA2_NVRTC_LIBRARY",
+                       "it comes with the CUDA toolkit, or with `pip install nvidia-cuda-nvrtc`"));
     FA2_TRY(fill(s.handle, nvrtc_symbols, sizeof nvrtc_symbols / sizeof *nvrtc_symbols, table, FA2_E_NO_NVRTC,
                  "FA2_NVRTC_LIBRARY", nvrtc_path));
     open_builtins(table);

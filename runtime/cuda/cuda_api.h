@@ -18,8 +18,7 @@
  *
  * The first call in a process fills a table. Thread-safe. Tables are never unloaded.
  */
-#ifndef FA2I_CUDA_API_H
-#define FA2I_CUDA_API_H
+#pragma once
 
 #include <cuda.h>
 #include <nvrtc.h>
@@ -61,5 +60,3 @@ fa2_status fa2i_cuda_is_software(const fa2i_cuda_table *cuda, bool *ret_software
 
 /* Returns FA2_OK for CUDA_SUCCESS, else FA2_E_CUDA with "what: CUDA_ERROR_NAME (text)". */
 fa2_status fa2i_cuda_check(const fa2i_cuda_table *cuda, CUresult result, const char *what);
-
-#endif

@@ -93,7 +93,6 @@ static fa2_status borrow_current(fa2i_device *device)
     fa2_status st = FA2_OK;
     int count = 0;
     CUdevice candidate = 0;
-
     FA2_TRY(fa2i_cuda_check(cuda, cuda->ctx_get_current(&device->context), "cuCtxGetCurrent"));
     if (device->context == NULL)
         goto done;
@@ -113,7 +112,6 @@ fa2_status fa2i_device_open(int device_plus_one, fa2i_device *ret_device)
 {
     fa2_status st = FA2_OK;
     fa2i_device device = {0};
-
     FA2_TRY(fa2i_cuda_get(&device.cuda));
     const fa2i_cuda_table *cuda = device.cuda;
     FA2_TRY(fa2i_cuda_check(cuda, cuda->driver_get_version(&device.driver), "cuDriverGetVersion"));
@@ -124,12 +122,10 @@ fa2_status fa2i_device_open(int device_plus_one, fa2i_device *ret_device)
         FA2_TRY(find_device(cuda, device.ordinal, &device.handle));
     }
     FA2_TRY(read_card(cuda, device.handle, &device.card));
-    if (device.card.arch < ARCH_MIN) {
-        st = fa2i_fail(FA2_E_UNSUPPORTED, "device %d (%s) has compute capability %d.%d; fa2 needs %d.%d or newer",
-                       device.ordinal, device.card.name, device.card.arch / 10, device.card.arch % 10, ARCH_MIN / 10,
-                       ARCH_MIN % 10);
-        goto done;
-    }
+    if (device.card.arch < ARCH_MIN)
+        FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED, "device %d (%s) has compute capability %d.%d; fa2 needs %d.%d or newer",
+                          device.ordinal, device.card.name, device.card.arch / 10, device.card.arch % 10, ARCH_MIN / 10,
+                          ARCH_MIN % 10));
     if (device.context == NULL) {
         FA2_TRY(fa2i_cuda_check(cuda, cuda->primary_ctx_retain(&device.context, device.handle),
                                 "cuDevicePrimaryCtxRetain"));

@@ -5,8 +5,7 @@
  * streams of the host program (PyTorch, the CUDA runtime) are valid. Without a current context, it retains the primary
  * context. Thread-safe once open.
  */
-#ifndef FA2I_DEVICE_H
-#define FA2I_DEVICE_H
+#pragma once
 
 #include "runtime/base/record.h"
 #include "runtime/cuda/cuda_api.h"
@@ -37,5 +36,3 @@ void fa2i_device_leave(const fa2i_device *device);
 /* Sets *ret_capturing to whether the stream is being captured, or is the default stream while another one is captured.
  * The device's context is current. */
 fa2_status fa2i_device_is_capturing(const fa2i_device *device, CUstream stream, bool *ret_capturing);
-
-#endif

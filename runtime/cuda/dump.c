@@ -9,7 +9,6 @@
 #include <string.h>
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/compile.h"
 

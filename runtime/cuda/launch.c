@@ -4,7 +4,6 @@
  */
 #include "runtime/cuda/launch.h"
 
-#include "runtime/base/status.h"
 #include "runtime/cuda/tensor_map.h"
 
 /* Launches with attributes, because cuLaunchKernel supports neither clusters nor launches that overlap the one
@@ -43,7 +42,6 @@ fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, con
     fa2i_params params;
     CUtensorMap maps[FA2I_RECIPE_MAPS];
     void *arguments[] = {&params, maps};
-
     op->fill(grid, problem, args, &params);
     if (recipe->map_count > 0) {
         const fa2_status st = fa2i_maps_get(cuda, loaded->maps, recipe, problem, &params, maps);

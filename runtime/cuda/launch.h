@@ -2,8 +2,7 @@
  * Launches a kernel on a problem: the steps of its recipe, one after the other. The run time's plans and the tuner's
  * worker use it, so the tuner measures what will run.
  */
-#ifndef FA2I_CUDA_LAUNCH_H
-#define FA2I_CUDA_LAUNCH_H
+#pragma once
 
 #include "runtime/cuda/loaded.h"
 #include "runtime/ops/op.h"
@@ -13,5 +12,3 @@
  * the grid has no blocks are skipped. FA2_E_CUDA. Takes no lock and allocates nothing. */
 fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i_grid *grid,
                        const fa2_problem *problem, const void *args, CUstream stream);
-
-#endif

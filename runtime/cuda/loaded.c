@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/base/status.h"
 #include "runtime/cuda/tensor_map.h"
 
 enum {
@@ -66,7 +65,6 @@ static fa2_status load_module(loading *l, const fa2i_kernel *kernel)
     char log[JIT_LOG_BYTES] = "";
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)sizeof log}; /* CUDA passes numbers as pointers */
-
     const fa2_status st = check(l, cuda->module_load_data_ex(&l->loaded.module, kernel->image.data, 2, options, values),
                                 "cuModuleLoadDataEx");
     if (st == FA2_OK)
@@ -124,7 +122,6 @@ static fa2_status inspect_function(loading *l, const fa2i_step *step, CUfunction
     fa2i_loaded *loaded = &l->loaded;
     int registers = 0, local_bytes = 0, blocks_per_sm = 0;
     fa2_status st = FA2_OK;
-
     FA2_TRY(check(l, cuda->func_get_attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
                   "reading the register count"));
     FA2_TRY(check(l, cuda->func_get_attribute(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function),
@@ -169,7 +166,9 @@ fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_
     fa2_status st = FA2_OK;
     loading l = {.device = device, .target = kernel->target, .loaded.variant = kernel->variant};
     bool entered = false;
-
+    if (kernel->image.data == NULL)
+        return fa2i_fail(FA2_E_COMPILE, "%s has no code: %s", kernel->variant.text,
+                         kernel->log != NULL ? kernel->log : "it was not compiled");
     FA2_TRY(fa2i_loaded_check_card(&kernel->variant, &device->card));
     for (int i = 0; i < recipe->step_count; i++)
         FA2_TRY(check_step(device, recipe, &recipe->steps[i], kernel->variant.text));

@@ -1,8 +1,7 @@
 /*
  * A kernel on the device: a loaded artifact, with everything that launching its recipe's steps needs.
  */
-#ifndef FA2I_CUDA_LOADED_H
-#define FA2I_CUDA_LOADED_H
+#pragma once
 
 #include "runtime/cuda/device.h"
 
@@ -29,9 +28,7 @@ fa2_status fa2i_loaded_check_card(const fa2i_variant *variant, const fa2i_card *
 /* Loads an artifact into the device's context and prepares each of its steps for launching (opts in to shared memory,
  * finalises the code). FA2_E_CUDA has the driver's own error. *ret_driver_result (may be NULL) gets its number, so that
  * callers can recognise CUDA_ERROR_NO_BINARY_FOR_GPU. FA2_E_UNSUPPORTED: no SM can hold a block of a step, or a step
- * needs what this driver lacks. */
+ * needs what this driver lacks. FA2_E_COMPILE: the kernel has no code; the message has the compiler's log. */
 fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *ret_loaded,
                      CUresult *ret_driver_result);
 void fa2i_unload(const fa2i_device *device, fa2i_loaded *loaded); /* zeroed objects are fine */
-
-#endif

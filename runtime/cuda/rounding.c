@@ -34,9 +34,8 @@ fa2_status fa2i_rounding_read(const fa2i_device *device, const fa2i_recipe *reci
     const size_t heads = (size_t)problem->heads_kv, scales = heads * layout.tiles * layout.scales;
     const size_t bytes = scales * sizeof(float) + heads * layout.tiles * layout.warps * sizeof(uint32_t);
     fa2_status st = FA2_OK;
-    float *read = fa2i_alloc(bytes);
-    if (read == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for what rounding lost: %zu bytes", bytes));
+    float *read = NULL;
+    FA2_TRY(fa2i_new(&read, bytes, 1));
     FA2_TRY(fa2i_cuda_check(
         device->cuda,
         device->cuda->memcpy_dtoh_async(read, (CUdeviceptr)(uintptr_t)workspace + layout.scales_at, bytes, stream),

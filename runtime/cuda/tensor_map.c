@@ -177,7 +177,6 @@ fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept, cons
     CUresult result = CUDA_SUCCESS;
     int i = 0;
     const bool mine = kept != NULL && !atomic_flag_test_and_set_explicit(&kept->busy, memory_order_acquire);
-
     for (; i < recipe->map_count && result == CUDA_SUCCESS; i++) {
         fa2i_view view;
         fa2i_op_of(problem)->view(problem, params, recipe->maps[i].operand, &view);

@@ -5,8 +5,7 @@
  * A loaded kernel keeps the maps of its recent launches, so an operand at the same place costs no driver call. Any
  * thread may get maps. If another thread is using the kept maps, it does without them, and never waits.
  */
-#ifndef FA2I_CUDA_TENSOR_MAP_H
-#define FA2I_CUDA_TENSOR_MAP_H
+#pragma once
 
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/ops/op.h"
@@ -32,5 +31,3 @@ fa2i_maps_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *gr
  * filled for the problem. FA2_E_CUDA names the operand for which the driver makes no map. Allocates nothing. */
 fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept, const fa2i_recipe *recipe,
                          const fa2_problem *problem, const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS]);
-
-#endif

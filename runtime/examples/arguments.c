@@ -3,6 +3,7 @@
  */
 #include "arguments.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,17 +42,30 @@ static int read_softcap(const char *text, fa2_problem *problem, float *ret_softc
     return end == text || *end != '\0' ? -1 : 0;
 }
 
-/* Reads an option that has a value. */
+/* value: the next argument, or NULL. */
 static int read_option(const char *name, const char *value, arguments *ret)
 {
-    if (strcmp(name, "--softcap") == 0)
-        return read_softcap(value, &ret->problem, &ret->softcap);
-    if (strcmp(name, "--window") == 0)
-        return read_window(value, &ret->problem);
-    if (strcmp(name, "--db") != 0)
+    static const char *const names[] = {"--softcap", "--window", "--db"};
+    int option = 0, status = 0;
+    while (option < 3 && strcmp(name, names[option]) != 0)
+        option++;
+    if (option == 3) {
+        fprintf(stderr, "attention: there is no option %s\n", name);
         return -1;
-    ret->database = value;
-    return 0;
+    }
+    if (value == NULL) {
+        fprintf(stderr, "attention: %s needs a value\n", name);
+        return -1;
+    }
+    if (option == 0)
+        status = read_softcap(value, &ret->problem, &ret->softcap);
+    else if (option == 1)
+        status = read_window(value, &ret->problem);
+    else
+        ret->database = value;
+    if (status != 0)
+        fprintf(stderr, "attention: %s cannot be \"%s\"\n", name, value);
+    return status;
 }
 
 int read_arguments(int argc, char **argv, arguments *ret_arguments)
@@ -60,12 +74,14 @@ int read_arguments(int argc, char **argv, arguments *ret_arguments)
     arguments all = {.problem = {.struct_bytes = sizeof(fa2_problem), .op = FA2_OP_FORWARD, .dtype = FA2_FP16}};
     fa2_problem *problem = &all.problem;
     int given = 0;
-
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--backward") == 0) {
             all.backward = 1;
-        } else if (strncmp(argv[i], "--", 2) == 0 && i + 1 < argc) {
-            if (read_option(argv[i], argv[i + 1], &all) != 0)
+        } else if (strcmp(argv[i], "--help") == 0) {
+            ret_arguments->help = 1;
+            return 0;
+        } else if (strncmp(argv[i], "--", 2) == 0) {
+            if (read_option(argv[i], argv[i + 1], &all) != 0) /* argv ends with NULL */
                 return -1;
             i++;
         } else if (given == 5 || read_number(argv[i], &numbers[given++]) != 0) {

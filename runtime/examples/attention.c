@@ -117,7 +117,6 @@ static int fill_tensors(resources *r, const fa2_problem *p)
     const size_t bytes = r->elems * sizeof(uint16_t);
     const size_t rows = r->elems / (size_t)p->head_dim;
     uint64_t seed = SEED;
-
     for (int t = 0; t < (r->wanted.backward ? TENSORS : OF_FORWARD); t++) {
         r->host[t] = malloc(bytes);
         if (r->host[t] == NULL || reserve(r, &r->gpu[t], bytes) != 0)
@@ -185,7 +184,6 @@ static double now_us(void)
 static int run(resources *r, const fa2_problem *problem, int first, int last, double *ret_us)
 {
     double start = 0;
-
     for (int call = 0; call <= CALLS; call++) {
         if ((problem->op == FA2_OP_FORWARD ? call_forward : call_backward)(r, problem) != FA2_OK)
             return complain(fa2_last_message());
@@ -213,7 +211,6 @@ static int measure_error(const resources *r, const fa2_problem *p, double *ret_e
     const long checked = rows < CHECKED_ROWS ? rows : CHECKED_ROWS;
     double *scores = calloc((size_t)(p->seq_k + p->head_dim), sizeof(*scores));
     double worst = 0;
-
     if (scores == NULL)
         return complain("no memory for the reference");
     double *expected = scores + p->seq_k;
@@ -237,7 +234,6 @@ static int measure_gradients(const resources *r, const fa2_problem *p, double *r
     const size_t dim = (size_t)p->head_dim, elems = (size_t)p->seq_q * dim;
     const int b = p->batch - 1, h = p->heads_q - 1;
     double *expected = malloc(3 * elems * sizeof(*expected));
-
     if (expected == NULL ||
         reference_gradients(p, (double)r->wanted.softcap, r->host[Q], r->host[K], r->host[V], r->host[D_O], b, h,
                             expected, expected + elems, expected + 2 * elems) != 0) {
@@ -331,11 +327,11 @@ int main(int argc, char **argv)
 {
     resources r = {.fa2 = NULL};
     const fa2_problem *problem = &r.wanted.problem;
-
-    if (read_arguments(argc, argv, &r.wanted) != 0) {
-        fprintf(stderr, "usage: attention [B H S D causal] [--backward] [--softcap C] "
-                        "[--window LEFT,RIGHT] [--db FILE]\n");
-        return EXIT_ARGUMENTS;
+    const int is_wrong = read_arguments(argc, argv, &r.wanted) != 0;
+    if (is_wrong || r.wanted.help) {
+        fprintf(is_wrong ? stderr : stdout, "usage: attention [B H S D causal] [--backward] [--softcap C] "
+                                            "[--window LEFT,RIGHT] [--db FILE] [--help]\n");
+        return is_wrong ? EXIT_ARGUMENTS : 0;
     }
     r.elems = (size_t)problem->batch * (size_t)problem->seq_q * (size_t)problem->heads_q * (size_t)problem->head_dim;
     int exit_status = open_device(&r);

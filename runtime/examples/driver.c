@@ -22,7 +22,6 @@ const char *driver_load(driver *cuda)
         {"cuMemcpyHtoD_v2", offsetof(driver, memcpy_htod)},
         {"cuMemcpyDtoH_v2", offsetof(driver, memcpy_dtoh)},
     };
-
     const char *path = getenv("FA2_CUDA_LIBRARY"); /* like libfa2, because both must use one driver */
     void *library = dlopen(path == NULL ? "libcuda.so.1" : path,
                            RTLD_NOW | RTLD_LOCAL); /* never closed, because a driver cannot be unloaded */

@@ -3,8 +3,7 @@
  * starts on a machine without a driver. A program that links libcuda or the CUDA runtime does not need this: fa2 takes
  * device pointers and streams from either.
  */
-#ifndef EXAMPLE_DRIVER_H
-#define EXAMPLE_DRIVER_H
+#pragma once
 
 #include <cuda.h>
 
@@ -23,5 +22,3 @@ typedef struct driver {
 
 /* Fills the table. Returns NULL, or a sentence about what is missing. */
 const char *driver_load(driver *cuda);
-
-#endif

@@ -58,7 +58,6 @@ void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q
     const uint16_t *query = row_of(q, p->seq_q, p->heads_q, p->head_dim, b, h, i);
     double top = -INFINITY, sum = 0;
     int first, last;
-
     keys_seen(p, i, &first, &last);
     for (int j = first; j <= last; j++) {
         const uint16_t *key = row_of(k, p->seq_k, p->heads_kv, p->head_dim, b, kv, j);
@@ -119,7 +118,6 @@ static void add_row(const fa2_problem *problem, double softcap, const head *in, 
     const double *q = in->q + (size_t)i * (size_t)dim, *d_o = in->d_o + (size_t)i * (size_t)dim;
     double top = -INFINITY, sum = 0, delta = 0;
     int first, last;
-
     keys_seen(problem, i, &first, &last);
     for (int j = first; j <= last; j++) {
         const double score = scale * dot(q, in->k + (size_t)j * (size_t)dim, dim);

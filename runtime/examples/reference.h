@@ -4,8 +4,7 @@
  *
  * All tensors are contiguous, [batch, seq, heads, head_dim].
  */
-#ifndef EXAMPLE_REFERENCE_H
-#define EXAMPLE_REFERENCE_H
+#pragma once
 
 #include <stdint.h>
 #include <fa2.h>
@@ -24,5 +23,3 @@ void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q
  * head_dim]; dk and dv are [seq_k, head_dim]. Returns -1 if out of memory. */
 int reference_gradients(const fa2_problem *problem, double softcap, const uint16_t *q, const uint16_t *k,
                         const uint16_t *v, const uint16_t *d_o, int b, int h, double *dq, double *dk, double *dv);
-
-#endif

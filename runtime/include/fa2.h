@@ -9,6 +9,24 @@
  *   4. Call fa2_forward or fa2_backward with tensors, workspace and stream. Repeat steps 2 to 4 as often as you like.
  *   5. Wait for the stream, and release the context: fa2_context_destroy.
  *
+ * FUNCTIONS
+ *
+ *     contexts     fa2_context_create    opens a context: a device, a database, a log.
+ *                  fa2_context_destroy   releases it.
+ *     calls        fa2_forward           computes attention.
+ *                  fa2_backward          computes its gradients.
+ *                  fa2_merge             merges partial results over different keys.
+ *                  fa2_workspace_size    returns the bytes of device memory that a call needs besides its tensors.
+ *                  fa2_prepare           chooses and loads the kernel before the first call, or before a capture.
+ *     questions    fa2_explain           says which kernel a problem gets, by which rule, and why.
+ *                  fa2_read_counters     returns what a context did: calls by rule, compilations, time lost.
+ *                  fa2_read_rounding     returns how many numbers 8-bit scores rounded to 0.
+ *                  fa2_dropout_mask      computes the mask of dropout on the CPU.
+ *     words        fa2_last_message      returns why this thread's last function failed.
+ *                  fa2_status_string     names a status.
+ *                  fa2_rule_string       names a rule.
+ *                  fa2_version           returns the version of the library.
+ *
  * runtime/examples has complete programs. The library runs on Linux, on GPUs of compute capability 7.5 and newer.
  *
  * FORWARD
@@ -17,7 +35,7 @@
  *
  *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k)
  *     S = softcap * tanh(S / softcap)                   with softcap
- *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q - j|   with ALiBi
+ *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q + distance_shift - j|   with ALiBi
  *     S[i,j] += bias[b,h,i,j]                           with a bias
  *     S = -infinity where a query does not see a key    causal, window, boolean mask
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
@@ -56,7 +74,7 @@
  *
  * V, O, dO and dV may have head_dim_v columns instead. The first three dimensions may lie in any order: each has its
  * own stride, in elements. The last dimension is contiguous. Rows are 16-byte aligned: the base pointer is a multiple
- * of 16 bytes, and every stride is a multiple of 8 elements. K and V in 8 bits have strides of multiples of 16.
+ * of 16 bytes, and so is every stride: 8 elements of 16 bits, 4 of fp32, or 16 of K and V in 8 bits.
  *
  * MASKS are aligned at the bottom right: the last query stands at the last key. Query i stands at key position
  * p = i + seq_k - seq_q. If each sequence has its own length, seq_q and seq_k mean the lengths of that sequence.
@@ -65,23 +83,26 @@
  *     window   It sees keys p - window_left <= j <= p + window_right.
  *     Prefix and chunk: see fa2_window.
  *
- * A row that sees no key has O = 0, LSE = -infinity and dQ = 0. A key that no row sees has dK = dV = 0.
+ * A row that sees no key has O = 0 and dQ = 0. Its LSE is -infinity, or sink[h] with sinks. A key that no row sees has
+ * dK = dV = 0.
  *
- * HIDDEN KEYS. K or V may hold NaN or infinity in keys that a row does not see. Safe means: the row's O and LSE are the
- * same as with zeros there. In backward it means the same of the row's dQ, and of the gradients of keys that it sees.
+ * HIDDEN KEYS. K or V may hold NaN or infinity in keys that a row does not see. If such keys are "safe", results are
+ * the same as with zeros there: the row's O, LSE and dQ, and dK and dV of the keys that the row sees.
  *
  *   - Keys hidden by seqused_k or leftpad, and keys of other packed sequences: safe in K and V, forward and backward.
  *   - Keys hidden by causal, window, prefix or chunk: safe in K in forward. Not safe in V, and not in backward.
  *   - Keys hidden by a boolean mask or a bias of -infinity: not safe.
- *   - With FA2_SCORES_INT8, K hidden by causal or a window is not safe either: rows whose visible keys lie within 128
- *     of such a key may become NaN.
+ *   - With FA2_SCORES_INT8, K hidden by causal or any window is not safe either. A row may become NaN if a hidden NaN
+ *     or infinity is less than 128 keys away from a key that the row sees.
  *
  * Where it is not safe, the row may become NaN, as in PyTorch. Write zeros into K and V there. A row that sees NaN is
  * NaN.
  *
  * ERRORS. Every function that can fail returns a fa2_status, and FA2_OK is 0. On an error the outputs are untouched,
- * nothing was launched, and fa2_last_message() says in one sentence what was wrong. There is one exception: a call may
- * launch several kernels. If a later one fails with FA2_E_CUDA, the earlier ones run, and write outputs and workspace.
+ * nothing was launched, and fa2_last_message() says in one sentence what was wrong. There are two exceptions:
+ *   - A call may launch several kernels. If a later one fails with FA2_E_CUDA, the earlier ones run, and write.
+ *   - With fa2_config.rounding_every, a call whose rounding cannot be read fails after its launch.
+ *
  * The library never prints, exits or aborts.
  *
  * THREADS. Several threads may use one fa2_context at once. fa2_context_destroy must be the last call on it. The last
@@ -91,10 +112,11 @@
  * FA2_E_INVALID. It never waits for a lock that another thread of the parent held. fa2_context_destroy does nothing
  * there. A child may create its own contexts if the parent did not use CUDA before the fork.
  *
- * MEMORY. A context remembers the last 8192 problems that were prepared or called. It remembers 8192 more that need
- * another kernel for their strides or bias (fa2_prepare). It also keeps 4096 answers of the cost model, each for
- * rounded sizes (fa2_prepare). Together they take at most 64 MB of host memory. The cost of a call does not grow with
- * their number. A program that needs more than 4096 answers computes some again, in milliseconds each.
+ * MEMORY. A context remembers the kernels of the last 8192 problems that were prepared or called. Some strides and
+ * biases need another kernel than the prepared one (fa2_prepare). Of those it remembers 8192, too. It also keeps 4096
+ * answers of the cost model, each for rounded sizes (fa2_prepare). Together they take at most 64 MB of host memory. The
+ * cost of a call does not grow with their number. A program that needs more than 4096 answers computes some again, in
+ * milliseconds each.
  *
  * OWNERSHIP. The library owns no tensors. All tensors and the workspace belong to the caller. They must stay valid
  * until the launch has ended. A call copies its problem and arguments, so these structs may go when it returns.
@@ -110,17 +132,20 @@
  *
  * A later version may add members at the end. A program that was built before them works with that version: members
  * that its struct lacks count as 0. A program that was built after them works with an older library as long as the
- * members that the library does not know are 0. A struct_bytes that no version has fails with FA2_E_INVALID. Structs
- * inside of others (fa2_tensor, ...) have no size and never change.
+ * members that the library does not know are 0. FA2_E_INVALID: struct_bytes is less than the struct's first version had
+ * (so 0 is refused), or more than 1024 above the library's sizeof. Structs inside of others (fa2_tensor, ...) have no
+ * size and never change.
  *
  * ENVIRONMENT. FA2_CAPTURE=FILE makes every context count its calls of each problem in a shape file for fa2-tune.
  * Several processes may share the file. Calls that fail because no kernel could be had (FA2_E_NO_NVRTC,
- * FA2_E_FORBIDDEN) count, too, unless only their strides are to blame. If the file cannot be written,
+ * FA2_E_FORBIDDEN) count, too, unless a kernel could be had for other strides. If the file cannot be written,
  * fa2_context_create fails with FA2_E_IO.
  *
  * FA2_SYSTEM_DB names databases below the user's, with ':' between them. A context only reads them, and takes from them
- * what its own database lacks: kernels with their code, winners, times. If the variable is not set, system.db in the
- * folder of files that come with fa2 is one. A file that cannot be used is logged. A context with database "" has none.
+ * what its own database lacks: kernels with their code, winners, times. If the variable is not set, they are the files
+ * *.db in the folder of files that come with fa2, in the order of their names. A file that cannot be used is logged. A
+ * context with database "" has none.
+ *
  * FA2_DUMP=DIR makes every context write into that folder what it compiles. NAME.cu is the source; NAME.cubin or
  * NAME.ptx is the code. NAME is the kernel's variant and SM. If the folder cannot be written, the log says so once, and
  * calls go on.
@@ -182,8 +207,8 @@ FA2_API const char *fa2_status_string(fa2_status status);
 
 /* Returns what went wrong in this thread's last failing call: argument, limit, CUDA error, file. Never NULL. The text
  * is borrowed, and valid until this thread's next fa2 call. It is UTF-8 that a terminal can show. Control characters,
- * bidirectional controls and bytes that are not UTF-8 are escaped, as in \x1b and \u202e. A log keeps its lines. The
- * same holds for the texts of fa2_explain and of fa2_config.log. */
+ * bidirectional controls and bytes that are not UTF-8 are escaped, as in \x1b and \u202e. Only the line breaks and tabs
+ * of a compiler's log stay. The same holds for the texts of fa2_explain and of fa2_config.log. */
 FA2_API const char *fa2_last_message(void);
 
 /* ---- the problem ---- */
@@ -196,13 +221,14 @@ typedef enum fa2_op {
 
 /* The type of the elements of Q, K, V and O.
  *
- * FA2_FP32 is for forward, with at most 256 columns. It does not have (FA2_E_UNSUPPORTED): backward, merge, softcap,
- * dropout, leftpad, cache_rows, append, v_in_k, kv in 8 bits, and permissions to be less exact (sums, scores, pv). The tuner
- * times two kinds of kernels: with FMA instructions, and from SM 8.0 on with three products of TF32 for one of fp32.
- * With normal numbers, 2048 keys and head_dim 128, O differs from exact O by less than 2e-6 of its size (relative L1).
- * That grows with the square root of the number of keys. No kernel of fp32 divides the keys among blocks, so decoding
- * is slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where FMA instructions
- * would not. */
+ * FA2_FP32 is for forward and backward, with at most 256 columns. These give FA2_E_UNSUPPORTED: merge, softcap,
+ * dropout, leftpad, cache_rows, append, v_in_k, carry, and kv in 8 bits. The permissions FA2_SUMS_FAST,
+ * FA2_SCORES_INT8 and FA2_PV_FP8 are allowed and have no effect. The tuner times two kinds of kernels: with FMA instructions, and from
+ * SM 8.0 on with three TF32 products in place of each fp32 product. With normal numbers, 2048 keys and head_dim 128, O
+ * and the gradients differ from exact ones by less than 2e-6 of their size (relative L1). That grows with the square
+ * root of the number of keys. No kernel of fp32 divides the keys (backward: the queries) among blocks, so decoding is
+ * slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where FMA instructions would
+ * not. */
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1, FA2_FP32 = 2 } fa2_dtype;
 
 /* The element type of a bias. BOOL is a mask of one byte per score, in which 0 hides the key. The last three are for
@@ -218,8 +244,7 @@ typedef enum fa2_bias {
     FA2_BIAS_FP32_GRADIENT = 7
 } fa2_bias;
 
-/* Which keys a query at position p sees. n is window_left. In a causal problem NONE, SLIDING and CHUNK show no key
- * beyond p. */
+/* The keys that a query at position p sees. n is window_left. In a causal problem only PREFIX shows keys beyond p. */
 typedef enum fa2_window {
     FA2_WINDOW_NONE = 0,    /* all keys */
     FA2_WINDOW_SLIDING = 1, /* keys p - window_left ... p + window_right */
@@ -235,28 +260,28 @@ typedef enum fa2_rotary {
 } fa2_rotary;
 
 /* The precision that the caller needs. The second value of each is a permission to be less exact where that is faster.
- * A kernel need not use it; dtype FP32 refuses both. Without permission no kernel is less exact, whatever the tuner
+ * A kernel need not use it; none of dtype FP32 does. Without permission no kernel is less exact, whatever the tuner
  * measures.
  *
  * FA2_SUMS_FAST serves cards that multiply faster with fp16 sums: GeForce cards of SM 7.5, 8.6, 8.9 and 12.0. Q K^T and
- * the softmax are summed in fp32 as always. The error of O is at most about twice as large, and of a single element
- * three times. With fp16, normal data, 2048 keys and head_dim 128, the relative error is 5.3e-4 instead of 2.9e-4. With
- * bf16 it does not grow, because P is then fp16, too.
- *   - No sum overflows while elements of V are at most 127 in magnitude: 65504 / (128 keys * 4). Larger ones may make O
- *     infinite or NaN in their column.
+ * the softmax are summed in fp32 as always. The mean error of O is at most about twice that of fp32 sums. The error of
+ * a single element is at most three times the largest one of fp32 sums. With fp16, normal data, 2048 keys and head_dim
+ * 128, the relative error is 5.3e-4 instead of 2.9e-4. With bf16 it does not grow, because P is then fp16, too.
+ *   - No sum overflows while elements of V are at most 127 in magnitude: 128 keys * 4 (the largest P) * 127 < 65504.
+ *     Larger elements may make O infinite or NaN in their column.
  *   - Elements of V beyond 65504, which only bf16 has, count as infinite. They make O infinite or NaN in their column.
  *   - Other columns are not affected. */
 typedef enum fa2_sums {
-    FA2_SUMS_FP32 = 0, /* P V is summed in fp32 */
-    FA2_SUMS_FAST = 1  /* P V may be summed in fp16 within a tile of at most 128 keys; tiles are summed in fp32 */
+    FA2_SUMS_FP32 = 0, /* P V is summed in fp32. */
+    FA2_SUMS_FAST = 1  /* P V may be summed in fp16 within a tile of at most 128 keys; tiles are summed in fp32. */
 } fa2_sums;
 typedef enum fa2_scores {
-    FA2_SCORES_EXACT = 0, /* Q K^T multiplies the elements as they are */
-    FA2_SCORES_INT8 = 1   /* Q K^T may multiply Q and K rounded to 8-bit integers */
+    FA2_SCORES_EXACT = 0, /* Q K^T multiplies the elements as they are. */
+    FA2_SCORES_INT8 = 1   /* Q K^T may multiply Q and K rounded to 8-bit integers. */
 } fa2_scores;
 typedef enum fa2_pv {
-    FA2_PV_EXACT = 0, /* P V multiplies V as it is */
-    FA2_PV_FP8 = 1    /* P V may multiply P and V rounded to e4m3 numbers */
+    FA2_PV_EXACT = 0, /* P V multiplies V as it is. */
+    FA2_PV_FP8 = 1    /* P V may multiply P and V rounded to e4m3 numbers. */
 } fa2_pv;
 
 /* FA2_SCORES_INT8 in detail:
@@ -267,8 +292,8 @@ typedef enum fa2_pv {
  * - Another kernel rounds K before each call. It writes K into the workspace, in half of K's bytes. All times that the
  *   tuner shows include it.
  * - A NaN or an infinity in a row of Q makes that row NaN. In a key it makes the keys of its group NaN.
- * - Backward has no such field. Compute it with the exact LSE of fa2_forward or with this one. It multiplies 16-bit
- *   elements, as if forward had not rounded.
+ * - In backward, problem.scores is EXACT: backward multiplies 16-bit elements. Its LSE may come from a forward with or
+ *   without rounded scores.
  *
  * FA2_PV_FP8 in detail:
  * - Kernels of SM 9.0 use it, if scores are INT8, too. head_dim is 64, 128, 192 or 256. The problem may be causal, and
@@ -310,8 +335,13 @@ typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
  * memory, so lse is not NULL.
  *   - LSE = -infinity begins an empty result: O counts as 0 there, whatever it holds.
  *   - Sinks count in each call that has them. Give them to one call.
- *   - Dropout and positions (causal, windows, ALiBi, bias) count the keys of the call alone.
- *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch.
+ *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. args.dropout_origin gives dropout the
+ *     call's place in the whole; args.distance_shift gives it to ALiBi.
+ *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch. On SM 9.0,
+ *     and where all calls have fwd_splitkv kernels, P is rounded as in one call over all keys; not with kv or scores in
+ *     8 bits.
+ *   - The last of several calls may write O in the dtype: problem.carry = 1. It merges with args.carried, which holds O
+ *     of the calls before, and with LSE in memory. The numbers are as MERGE gives them, rounded once. Not with fp32.
  *
  * Backward. dQ, dK and dV are fp32. WRITE stores them, and MERGE adds to them. O, dO and LSE are over all keys. O and
  * dO are of the problem's dtype. dbias and dsinks are written as always. dsinks does not depend on the keys of a call,
@@ -324,14 +354,14 @@ typedef enum fa2_partial {
     FA2_PARTIAL_MERGE = 2  /* they are fp32, and merged with what is there */
 } fa2_partial;
 
-/* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
- * so that every kernel can be launched: fewer than 2^33 rows in all.
+/* Everything that decides which kernel is the best one. A field that is 0 means "off".
  *
- * Each of these numbers of rows is limited:
+ * Each of these numbers of rows must be below 2^33, so that every kernel can be launched.
  * - forward: batch * heads_q * seq_q, with seq_q rounded up to a multiple of 16;
  * - backward: the same, rounded up to a multiple of 128. Also batch * heads_kv * seq_k, rounded in the same way;
  * - packed sequences, forward: heads_q * (total_q + 16 * batch);
- * - packed sequences, backward: heads_q * (total_q + 128 * batch). Also heads_kv * (total_k + 128 * batch).
+ * - packed sequences, backward: heads_q * (total_q + 128 * batch). Also heads_kv * (total_k + 128 * batch). If the
+ *   gradient of a bias is wanted: also the numbers of backward without packed sequences.
  *
  * Every function refuses a larger problem with FA2_E_INVALID, and the message names the numbers. */
 typedef struct fa2_problem {
@@ -341,7 +371,7 @@ typedef struct fa2_problem {
     int32_t batch;         /* >= 1 */
     int32_t heads_q;       /* 1 ... 2^16, a multiple of heads_kv */
     int32_t heads_kv;      /* >= 1 */
-    int32_t seq_q;         /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
+    int32_t seq_q;         /* 1 ... 2^29; seq_q * heads_q / heads_kv is at most 2^30 */
     int32_t seq_k;         /* 1 ... 2^29 */
     int32_t head_dim;      /* a multiple of 8; forward 8 ... 576, backward 8 ... 256 */
     int32_t causal;        /* 0 or 1 */
@@ -350,8 +380,8 @@ typedef struct fa2_problem {
     int32_t window_left;   /* keys before the query's own position, 0 ... 2^29, or -1 for all of them.
                             * PREFIX: keys that all queries see, 0 ... 2^29. CHUNK: keys of a chunk, 1 ... 2^29 */
     int32_t window_right;  /* keys after it, likewise; a causal problem sees none of them. PREFIX, CHUNK: -1 */
-    int32_t deterministic; /* backward. 1: every launch gives the same bits. 0: dK and dV do; dQ may be summed in
-                            * any order */
+    int32_t deterministic; /* backward. 1: every launch gives the same bits. 0: every launch gives the same bits of dK
+                            * and dV, but dQ may be summed in any order */
     int32_t alibi;         /* 1: ALiBi, with the slopes in the arguments. Else 0 */
     int32_t sinks;         /* 1: sinks, with the values in the arguments. Else 0 */
     fa2_bias bias;         /* if not NONE, the arguments have a bias of this type */
@@ -365,7 +395,7 @@ typedef struct fa2_problem {
     int32_t total_q;       /* 1 ... 2^29. 0: batch * seq_q, which must be at most 2^29 */
     int32_t total_k;       /* 1 ... 2^29. 0: batch * seq_k, which must be at most 2^29 */
     int32_t paged;         /* forward. 1: K and V lie in pages, [pages, page, heads_kv, head_dim]. A table in device
-                            * memory names the pages of each sequence. stride_batch is the distance of two pages.
+                            * memory names the pages of each sequence. stride_batch leads from a page to the next one.
                             * Else 0; then the next one is 0, too */
     int32_t page;          /* rows of a page: a power of two, 1 ... 2^20. 0: 16 */
     int32_t leftpad;       /* forward, without varlen. 1: the first keys of each sequence are padding. Device memory
@@ -384,18 +414,19 @@ typedef struct fa2_problem {
                             * once. args.v and args.append.v are not read. Else 0 */
     fa2_sums sums;         /* forward. FAST permits fp16 sums in P V. Else FP32 */
     fa2_scores scores;     /* forward. INT8 permits 8-bit integers in Q K^T. Else EXACT */
-    fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments */
+    fa2_kv kv;             /* forward. Not DTYPE: K and V are in 8 bits, with scales in the arguments. */
     int32_t partial;       /* a fa2_partial: whether O, or the gradients, are fp32, and whether they are merged */
     fa2_scales kv_scales;  /* the type of these scales; FP32 if kv is DTYPE */
+    int32_t carry;         /* forward. 1: O, in the dtype, is merged with args.carried, which is fp32. Else 0 */
     fa2_pv pv;             /* forward. FP8 permits e4m3 numbers in P V, beside scores INT8. Else EXACT */
-    int32_t reserved[11];  /* 0. Fields that come later take their places, so that the size stays the same */
+    int32_t reserved[10];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */
 
-/* A tensor on the device. Strides count elements. They are multiples of 8 (16 for K and V in 8 bits) and not negative.
- * The stride of a dimension of extent 1 may be anything. The rows of a sequence do not overlap. Batches and heads of an
- * input may share memory (stride 0). The last element lies below address 2^60. */
+/* A tensor on the device. Strides count elements. They are multiples of 16 bytes (8 elements of 16 bits) and not
+ * negative. The stride of a dimension of extent 1 may be anything. The rows of a sequence do not overlap. Batches and
+ * heads of an input may share memory (stride 0). The last element lies below address 2^60. */
 typedef struct fa2_tensor {
     void *data; /* device pointer, 16-byte aligned */
     int64_t stride_batch;
@@ -406,11 +437,13 @@ typedef struct fa2_tensor {
 /* The scales of the rows of K or of V in 8 bits, on the device, of the type problem.kv_scales. The scale of the row
  * that belongs to key j of head h in batch b is number b * stride_batch + j * stride_seq + h * stride_head. Scales
  * have the batches and rows of K: pages and their rows if K is paged, rows of the cache if the problem has cache_rows,
- * batch 0 for packed sequences. Strides count elements and are not negative. A stride of 0 shares scales: with two
- * of them a head has one scale for all rows. With append they are written: then each row has its own, and no other
- * argument shares its bytes. Fastest: stride_seq is 1. */
+ * batch 0 for packed sequences. Strides count elements and are not negative. A stride of 0 shares scales: if
+ * stride_batch and stride_seq are 0, a head has one scale for all rows. Fastest: stride_seq is 1.
+ *
+ * With append, fa2_forward also writes scales, although `data` is const. Then no two rows share a scale, and no other
+ * argument shares the bytes of the scales. */
 typedef struct fa2_kv_scales {
-    const void *data; /* aligned to a scale's bytes */
+    const void *data; /* aligned to a scale's bytes; written with append */
     int64_t stride_batch;
     int64_t stride_seq;
     int64_t stride_head;
@@ -430,10 +463,12 @@ typedef struct fa2_alibi {
  * elements are not read.
  *
  * Numbers must not be NaN or +infinity. These numbers hide a key:
- *   - -infinity, -1e9, and the lowest finite numbers of bf16 and fp32. A row whose keys are all hidden has O = 0, and
- *     LSE = -infinity or the sink. This holds if all its scores, scaled and with the bias, lie below about -524288.
- *   - The lowest finite number of fp16, -65504, hides a key only if the row has other keys without it. A row that has
- *     it for all keys attends nearly as with a bias of 0. Its scores are rounded to 1/100, because they are so large.
+ *   - -infinity, -1e9, and the lowest finite numbers of bf16 and fp32. They hide it if its score, scaled and with the
+ *     bias, lies below about -2^19, which other scores do not reach. A row whose keys are all hidden has O = 0, and
+ *     LSE = -infinity or the sink.
+ *   - -65504, the lowest finite number of fp16. It hides a key only if the row also has keys with a higher bias. If all
+ *     keys of a row have -65504, the row attends nearly as with a bias of 0. Its scores are then so large that they are
+ *     rounded to 1/100.
  * With a bias of bf16 the softmax scale is rounded, by at most 2^-17 of it.
  *
  * Fastest: stride_key is 1, the other strides are multiples of 8, data is aligned to 8 elements or 16 bytes. Elements
@@ -468,10 +503,20 @@ typedef struct fa2_bias_gradient {
 typedef struct fa2_dropout {
     float p; /* probability that an element is dropped, 0 <= p < 1; exact to 2^-16 */
     uint64_t seed, offset;
-    /* Device pointers, 8-byte aligned, or NULL. *seed_at replaces seed. *offset_at is added to offset, so that a
-     * captured graph draws anew at each replay. */
+    /* Device pointers, 8-byte aligned, or NULL. *seed_at replaces seed. *offset_at is added to offset. Change
+     * *offset_at between replays of a captured graph: then each replay draws anew. */
     const uint64_t *seed_at, *offset_at;
 } fa2_dropout;
+
+/* Where a call lies in the whole, if it has some rows, columns or heads of a larger attention. Then it drops what one
+ * call on the whole drops with the same p, seed and offset. All 0: the call is the whole. A call has all batches of the
+ * whole. With packed sequences, row and column are the same for each sequence, and count from its beginning in the
+ * whole. */
+typedef struct fa2_dropout_origin {
+    int32_t row, column; /* of the whole: the call's first ones. Multiples of 64, at least 0 */
+    int32_t head;        /* of the whole: the call's first query head, at least 0 */
+    int32_t heads;       /* query heads of the whole, at least head + heads_q. 0: heads_q, and head is 0 */
+} fa2_dropout_origin;
 
 /* New keys and values, on the device. */
 typedef struct fa2_append {
@@ -493,25 +538,26 @@ typedef struct fa2_rotary_tables {
 /* The arguments of fa2_forward.
  *
  * Written memory (o, lse, gradients, workspace) shares no byte with any other argument. No two written rows share a
- * byte. Otherwise the call fails with FA2_E_INVALID. Only the rows count, not what lies between them: Q, K, V and O may
- * be slices of one tensor. If strides are so irregular that the check would take long, it is left out, and the caller
- * is responsible. The caller is also responsible for a separate workspace for each launch that may run at the same
- * time, as on two streams. A launch keeps counters and sums in its workspace; old contents do not matter. */
+ * byte. Otherwise the call fails with FA2_E_INVALID. What lies between the rows of an argument is not part of it: Q, K,
+ * V and O may be slices of one tensor. If strides are so irregular that the check would take long, it is left out, and
+ * the caller is responsible. The caller is also responsible for a separate workspace for each launch that may run at
+ * the same time, as on two streams. A launch keeps counters and sums in its workspace; old contents do not matter. */
 typedef struct fa2_forward_args {
     size_t struct_bytes; /* sizeof(fa2_forward_args) */
     fa2_tensor q, k, v;  /* read. Elements of V are below 2^60 in magnitude, else O may be infinite or NaN */
     fa2_tensor o;        /* written; with FA2_PARTIAL_MERGE also read */
-    float *lse;          /* as o, [batch, heads_q, seq_q]. NULL: not wanted, except with FA2_PARTIAL_MERGE */
+    float *lse;          /* written: [batch, heads_q, seq_q], or [heads_q, total_q] with varlen. FA2_PARTIAL_MERGE and
+                          * carry also read it. Without them it may be NULL: not wanted. */
     float softmax_scale; /* > 0, at most 2e38. 0: 1 / sqrt(head_dim). Scores, scaled and with all that is added, should
                           * lie between -524288 and 524288: others are not told apart */
     void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned. NULL if that is 0 */
-    size_t workspace_bytes;
+    size_t workspace_bytes; /* FA2_E_INVALID: fewer than the call needs */
 
     /* The library reads the members below only if the problem asks for them. */
     /* problem.softcap: > 0, at most 2e38. */
     float softcap;
-    /* problem.alibi. With ALiBi or a bias, softmax_scale is at least 1e-30. If scores are capped, this limit holds for
-     * softcap instead. */
+    /* problem.alibi. ALiBi and a bias need a softmax_scale of at least 1e-30. With softcap, this limit is on softcap
+     * instead. */
     fa2_alibi alibi;
     /* problem.sinks: fp32 [heads_q], 4-byte aligned. Each is within +-2e38, or -infinity for no sink. */
     const float *sinks;
@@ -528,9 +574,9 @@ typedef struct fa2_forward_args {
      *   - Rows before cu_seqlens_q[0] and from cu_seqlens_q[batch] on belong to no sequence. O is written as 0 there,
      *     and LSE as -infinity.
      *   - A sequence of more than seq_q rows ends after seq_q. Its other rows are left alone.
-     *   - Where bounds fall, a sequence that would end before it begins is empty. Rows of no sequence are left alone or
-     *     written as 0, and a row of two sequences is written by either or both. With FA2_SCORES_INT8, rows of a
-     *     sequence whose keys another one has, too, may be anything where cu_seqlens_k falls.
+     *   - If bounds fall all the same, a sequence that would end before it begins is empty. Rows of no sequence are
+     *     left alone or written as 0. A row of two sequences is written by either or both. With FA2_SCORES_INT8, rows
+     *     of sequences that share keys, because cu_seqlens_k falls, may be anything.
      * Nothing outside of the tensors is read or written. With seqused, a sequence has its first seqused_k[b] keys. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
@@ -542,9 +588,9 @@ typedef struct fa2_forward_args {
      * sequence has.
      *
      * Limits of K and of V: let u be the greatest common divisor of stride_batch and stride_seq. (If there is one page,
-     * u is stride_seq. If a page is one row, u is stride_batch.) u is below 2^31 elements. The last row of the last
-     * page lies less than 2^32 u from the first. So at most 2^32 rows are possible where rows are less than 4 GiB apart
-     * and pages are whole rows apart. */
+     * u is stride_seq. If a page is one row, u is stride_batch.) Then u is below 2^31 elements. The last row of the
+     * last page begins less than 2^32 * u elements after the first row of the first page. If pages are whole rows
+     * apart, u is stride_seq, and 2^32 rows are possible. */
     const int32_t *block_table;
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
@@ -567,25 +613,41 @@ typedef struct fa2_forward_args {
      *   - with seqused: from key seqused_k[b] on
      *   - without it: its last keys; from key 0 on if it has fewer keys than queries
      * There, the room of sequence b is the number of keys that cu_seqlens_k gives.
-     * Because k and v are written here, they share no byte with any other argument. Sequences that get new keys share
-     * no row and no page. Nothing is written to a page or cache row that does not exist. */
+     * Because the call writes into args.k and args.v, these share no byte with any other argument. Sequences that get
+     * new keys share no row and no page. Nothing is written to a page or cache row that does not exist. */
     fa2_append append;
 
     /* problem.rotary. New key i has the position of the key that it becomes. If the problem is causal or has a window,
-     * query i has the position of new key i. Else all queries have the position of new key 0. Positions beyond the
+     * query i is rotated as new key i is. Else all queries are rotated as new key 0 is. Positions beyond the
      * tables count as their last row. Q in memory stays as it is. With v_in_k, V is made of the rotated keys. */
     fa2_rotary_tables rotary;
 
     /* problem.kv in 8 bits. Scales of rows that no sequence has may be anything. */
     fa2_kv_scales k_scale, v_scale;
+
+    /* problem.carry: read, fp32, [batch, seq_q, heads_q, head_dim_v], or [total_q, heads_q, head_dim_v] with varlen. O
+     * over other keys, as FA2_PARTIAL_WRITE stores it. Rows whose LSE is -infinity may hold anything. Rows that belong
+     * to no sequence are written as without carry. */
+    fa2_tensor carried;
+
+    fa2_dropout_origin dropout_origin; /* problem.dropout */
+
+    /* problem.alibi: added to each query's position i + seq_k - seq_q, from which ALiBi takes the distance to a key. 0
+     * unless the call has a part of the rows and keys of a larger attention. If neighbouring rows of the call lie N
+     * apart in the whole, multiply the slopes by N and divide the shift by N: it may be a fraction. So the shift is
+     * (first query's place - first key's place) / N - (seq_k - seq_q). It is from -2^24 to 2^24, and not negative if the
+     * problem is causal. */
+    float distance_shift;
+    float reserved; /* 0 */
 } fa2_forward_args;
 
 /* The arguments of fa2_backward. The rules of fa2_forward_args for shared memory hold here, too.
  *
- * A gradient whose data is NULL is not wanted. At least one is wanted.
+ * A gradient whose data is NULL is not wanted. If no gradient at all is wanted, dbias and dsinks included, the call
+ * fails with FA2_E_INVALID.
  *   - Without dq, neither its product nor its sums are computed.
- *   - Without dk and dv, kernels that compute dQ in separate blocks (dq=separate) skip the blocks of dK and dV, unless
- *     the gradient of the bias is wanted.
+ *   - Without dk and dv, kernels with separate blocks for dQ (dq=separate in the variant of fa2_explain) skip the
+ *     blocks of dK and dV, unless the gradient of the bias is wanted. Other kernels skip the writes of dK and dV.
  *   - Without one of dk and dv, only its writes are saved. */
 typedef struct fa2_backward_args {
     size_t struct_bytes;   /* sizeof(fa2_backward_args) */
@@ -593,7 +655,7 @@ typedef struct fa2_backward_args {
     fa2_tensor o;          /* read, what forward wrote */
     fa2_tensor d_o;        /* read: dO */
     fa2_tensor dq, dk, dv; /* written; with FA2_PARTIAL_MERGE also read */
-    const float *lse;      /* read, what forward wrote: [batch, heads_q, seq_q] */
+    const float *lse;      /* read, what forward wrote, in forward's shape */
     float softmax_scale;   /* as in forward: > 0, at most 2e38. 0: 1 / sqrt(head_dim) */
     void *workspace;       /* fa2_workspace_size bytes, 256-byte aligned. NULL if that is 0 */
     size_t workspace_bytes;
@@ -616,6 +678,10 @@ typedef struct fa2_backward_args {
     /* problem.bias with a gradient: written. With packed sequences, elements to which nothing is added become 0. With
      * deterministic, no stride is 0 whose extent is above 1. */
     fa2_bias_gradient dbias;
+
+    fa2_dropout_origin dropout_origin; /* problem.dropout: as in forward */
+    float distance_shift;              /* problem.alibi: as in forward */
+    float reserved;                    /* 0 */
 } fa2_backward_args;
 
 /* The arguments of fa2_merge: problem.seq_k partial results of attention over different keys (FA2_PARTIAL_WRITE), which
@@ -626,7 +692,7 @@ typedef struct fa2_backward_args {
 typedef struct fa2_merge_args {
     size_t struct_bytes;      /* sizeof(fa2_merge_args) */
     fa2_tensor parts;         /* read, fp32: the first partial O, [batch, seq_q, heads_q, head_dim] */
-    int64_t parts_stride;     /* elements, a multiple of 8, not negative. Not read if there is one */
+    int64_t parts_stride;     /* elements, a multiple of 4, not negative. Not read if there is one */
     const float *parts_lse;   /* read: the first LSE, [batch, heads_q, seq_q] */
     int64_t parts_lse_stride; /* elements, not negative. Not read if there is one */
     fa2_tensor o;             /* written, of the problem's dtype, or fp32 with problem.partial = 1 */
@@ -646,12 +712,12 @@ typedef enum fa2_log_level {
 } fa2_log_level;
 
 /* The loss by rounding K to 8-bit integers (FA2_SCORES_INT8) in a key head, over all sequences. A group of up to 32
- * keys has one step, so a column that is much larger than the others takes their bits: they become 0. Of normally
- * distributed numbers, 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
+ * keys has one step, so a column that is much larger than the others takes their bits: they become 0. In normally
+ * distributed K, 1 to 2 per cent become 0. Beyond a quarter, scores mean little: call without the permission. */
 typedef struct fa2_rounding {
-    uint64_t values; /* numbers of K that were rounded, less the mean key */
-    uint64_t zeros;  /* how many of them are not 0 and became 0 */
-    float largest;   /* the largest magnitude among them; infinite or NaN if one is */
+    uint64_t values; /* numbers of K that were rounded, less the mean key. */
+    uint64_t zeros;  /* how many of them are not 0 and became 0. */
+    float largest;   /* the largest magnitude among them; infinite or NaN if one is. */
     float reserved;
 } fa2_rounding;
 
@@ -671,8 +737,8 @@ typedef struct fa2_config {
      *   - If another file took its place, the context uses that from then on.
      *   - If the file could not be used, it tries again when the file changes, else once a minute.
      *
-     * A file that others can write is refused. If others can write its folder, the context reads the file once, when it
-     * is created. It writes nothing, and does not see later changes. */
+     * A file that others can write cannot be used. If others can write only its folder, fa2_context_create reads the
+     * file, once. The context writes nothing into the file, and does not see later changes of it. */
     const char *database;
     /* 0: the CUDA context that is current in the calling thread, else the primary context of device 0. n > 0: the
      * primary context of device n - 1. */
@@ -687,10 +753,11 @@ typedef struct fa2_config {
      * call it. It must not call into that context. log_level limits the lines. */
     void (*log)(void *user, const char *message);
     void *log_user;
-    /* 1: never compile a kernel, and never open NVRTC. Only what the database holds is used, PTX too, which the driver
-     * compiles. A call that finds nothing fails with FA2_E_FORBIDDEN. Its message, and the explanation of a choice that
-     * had to pass over a better kernel, say "the context's config forbids compiling". Not together with arch, which
-     * does not use the database's kernels. 0: compile a kernel if the database has none that is as good. */
+    /* 1: never compile a kernel, and never open NVRTC. Only kernels that the database holds are used. The driver may
+     * translate their PTX. A call that finds nothing fails with FA2_E_FORBIDDEN. Its message says "the context's config
+     * forbids compiling". fa2_explain says the same where the best kernel was passed over for that reason. If arch is
+     * set, too, fa2_context_create fails with FA2_E_INVALID. 0: compile a kernel if the database has none as good
+     * (fa2_rule). */
     int never_compile;
     /* For debugging. 0: the host reads none of the numbers that a call has in device memory. 1: before each launch it
      * waits for the stream, and checks them: cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad, cache_rows, block_table.
@@ -711,9 +778,9 @@ typedef struct fa2_config {
     /* A fa2_log_level: lines that matter less are left out. 0: FA2_LOG_INFO. */
     int log_level;
     /* n > 0: the first call whose kernel rounds K, and every n-th such call after it, waits for the stream, reads what
-     * was lost, and calls `rounding` with it: heads[0 ... problem->heads_kv - 1]. The rules of `log` hold. If it cannot
-     * be read, the call fails, although its kernels were launched. Calls during stream capture are left out. 0: never;
-     * fa2_read_rounding reads the same. */
+     * was lost, and calls `rounding` with it: heads[0 ... problem->heads_kv - 1]. The rules of `log` hold. If the loss
+     * cannot be read, the call fails, although its kernels were launched. Calls during stream capture are left out.
+     * 0: never; fa2_read_rounding reads the same. n > 0 without `rounding`: FA2_E_INVALID. */
     int rounding_every;
     void (*rounding)(void *user, const fa2_problem *problem, const fa2_rounding *heads);
     void *rounding_user;
@@ -732,8 +799,8 @@ FA2_API void fa2_context_destroy(fa2_context *context);
 
 /* Chooses and loads the kernel for a problem. It compiles one if the config allows that and the database has nothing as
  * good (see fa2_rule). Later calls on the same problem only launch. Not during stream capture. It takes
- *   - at most 10 microseconds on an ordinary machine, if an earlier problem has the same fields, apart from sizes that
- *     round up to the same numbers (batch, seq_q, seq_k, totals)
+ *   - at most 10 microseconds on an ordinary machine, if an earlier problem rounds up to the same sizes (batch, seq_q,
+ *     seq_k, totals), and has the same other fields
  *   - milliseconds, if this very problem was tuned, or an earlier process stored its choice
  *   - tenths of a second for the first problem of a kind for which kernels must be compared
  *   - a second or two if a kernel must be compiled.
@@ -743,10 +810,10 @@ FA2_API void fa2_context_destroy(fa2_context *context);
  * Two exceptions: the prepared kernel may not suit a call's strides or bias.
  *   - A kernel that reads by tensor maps (SM 9.0) cannot read strides that no map can express.
  *   - With a bias of 16 bits without aligned pairs (fa2_bias_tensor) such a kernel would be slow.
- * The first such call chooses another kernel, and compiles it if necessary. Later ones only launch. During stream
- * capture no kernel is chosen, and sometimes there is no other one. Then:
- *   - A call with such strides fails. FA2_E_CAPTURE means: make the call once before the capture.
- *   - A call with such a bias gets the slow kernel. The log says once if there is no other one.
+ * The first such call chooses another kernel, and compiles it if necessary. Later ones only launch. Where no other
+ * kernel exists, and while the stream is captured, nothing is chosen:
+ *   - A call with such strides fails. FA2_E_CAPTURE says that the capture is the cause: make the call once before it.
+ *   - A call with such a bias gets the slow kernel. If there is no other kernel, the log says so once.
  *
  * fa2_prepare, fa2_workspace_size, fa2_explain and calls all prepare a problem. It stays prepared until 8192 others
  * were prepared or called after it. Then the context may forget it, and prepare it again at its next call. It may then
@@ -768,12 +835,12 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  *
  * A call may launch several kernels, one after the other. On SM 9.0 and newer, with a driver for CUDA 12.3, a kernel
  * that combines partial results starts early (programmatic dependent launch). Work that is enqueued after the call
- * waits for all of it, as always. In a captured graph, the edge between the two kernels is a programmatic one:
- * cuGraphGetEdges answers CUDA_ERROR_LOSSY_QUERY. Use cuGraphGetEdges_v2, which gives the data of edges.
+ * waits for all of it, as always. In a captured graph, the edge between the two kernels is a programmatic one, and
+ * cuGraphGetEdges fails with CUDA_ERROR_LOSSY_QUERY. Use cuGraphGetEdges_v2, which gives the data of edges.
  *
  * A new problem that rounds up to a known one costs microseconds, under a lock (fa2_prepare). It may also be captured,
- * because its kernel is loaded. Once a second, for each head_dim, dtype, causal and set of features, a new problem asks
- * the database for changes. If another process has locked it, the call waits, at most 10 s in all. If it waited in
+ * because its kernel is loaded. New problems of one head_dim, dtype, causal and set of features ask the database for
+ * changes at most once a second. If another process has locked it, the call waits, at most 10 s in all. If it waited in
  * vain, no call waits until the lock is gone or a minute has passed. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
                                void *stream);
@@ -798,15 +865,15 @@ FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropou
 /* Counts of a context since it was created. Calls that a CUDA graph repeats count once, when they are captured. */
 typedef struct fa2_counters {
     size_t struct_bytes; /* sizeof(fa2_counters); the caller sets it, and it is not written */
-    /* Calls that were launched, by the rule that chose their kernel (fa2_rule). Tuning helps all but the exact ones. */
+    /* Calls that were launched, by the rule that chose their kernel (fa2_rule). The exact ones are tuned already. */
     uint64_t calls_exact, calls_nearest, calls_arch, calls_default, calls_shipped;
-    uint64_t calls_failed; /* calls that returned an error */
-    uint64_t misses;       /* how often a problem had to be prepared: by calls, fa2_prepare and other functions */
-    uint64_t miss_ns;      /* nanoseconds that this took the callers, compiling and waiting for others included */
-    uint64_t loaded;       /* kernels whose code came from a database */
-    uint64_t compiled;     /* kernels that were compiled */
-    uint64_t compile_ns;   /* nanoseconds that compiling took, failures included */
-    uint64_t unstored;     /* compiled kernels that were not stored: no database, or it cannot be written */
+    uint64_t calls_failed; /* calls that returned an error. */
+    uint64_t misses;       /* how often a problem had to be prepared: by calls, fa2_prepare and other functions. */
+    uint64_t miss_ns;      /* nanoseconds that this took the callers, compiling and waiting for others included. */
+    uint64_t loaded;       /* kernels whose code came from a database. */
+    uint64_t compiled;     /* kernels that were compiled. */
+    uint64_t compile_ns;   /* nanoseconds that compiling took, failures included. */
+    uint64_t unstored;     /* compiled kernels that were not stored: no database, or it cannot be written. */
 } fa2_counters;
 
 /* Reads the counters of a context. Takes no lock: other threads may count meanwhile. With FA2_CAPTURE=FILE the counters
@@ -821,9 +888,10 @@ FA2_API fa2_status fa2_read_rounding(fa2_context *context, const fa2_problem *pr
 
 /* ---- explanations ---- */
 
-/* The evidence for a choice, best first; SHIPPED stands between ARCH and DEFAULT. fa2 compares the kernels that the
- * database holds for the problem's kind, and those that the cost model would try. The best estimate wins. A kernel that
- * must be compiled has to be faster by more than 2 per cent. So a database never makes a choice worse. */
+/* The evidence for a choice. The best evidence is EXACT, then NEAREST, ARCH, SHIPPED and DEFAULT. fa2 compares the
+ * kernels that the database holds for the problem's kind, and those that the cost model would try. The best estimate
+ * wins. A kernel that must be compiled has to be faster than a stored one by a margin. The margin is 2 per cent if the
+ * stored one was measured on this very problem, less if only on farther ones, and 0 if on none nearby. */
 typedef enum fa2_rule {
     FA2_RULE_EXACT = 0,   /* Measured on this device for this very problem. */
     FA2_RULE_NEAREST = 1, /* Measured on this device for near problems. The cost model carries it over. */

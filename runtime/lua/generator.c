@@ -1,7 +1,7 @@
 /*
- * How C calls Lua: a public function fills a `call` and runs a body. The body pushes the arguments, calls the entry
- * point in gen/init.lua, and stores the results in the call. The public function frees what the body stored, even if
- * Lua jumped out of the body (lua_host.h).
+ * How C calls Lua: a public function fills a call and runs a body. The body pushes the arguments, calls the entry point
+ * in gen/init.lua, and stores the results in the call. The public function frees what the body stored, even if Lua
+ * jumped out of the body (lua_host.h).
  */
 #include "runtime/lua/generator_call.h"
 
@@ -9,26 +9,10 @@
 #include <string.h>
 #include <lauxlib.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "runtime/lua/lua_values.h"
 
-enum { CANDIDATES_MAX = 1 << 20 };
-
-typedef struct call {
-    fa2i_generator *generator;
-    fa2_status status; /* set by the body, with the message, for failures that are not Lua errors */
-    const fa2_problem *problem;
-    const fa2i_card *card;
-    const char *text; /* of the variant */
-    int registers, arch;
-    fa2i_variant *variants; /* results; the public function owns them */
-    size_t count;
-    fa2i_variant variant;
-    fa2i_text out;
-    double us;
-    fa2i_card ret_card;
-} call;
+enum { LIST_MAX = 1 << 20 };
 
 fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, void *argument, const fa2_status *status)
 {
@@ -40,12 +24,6 @@ fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, voi
     if (st != FA2_OK && host->limits.out_of_memory)
         st = fa2i_fail(FA2_E_MEMORY, "out of memory while the generator ran");
     return st;
-}
-
-static fa2_status run(call *c, lua_CFunction body)
-{
-    c->status = FA2_OK;
-    return fa2i_generator_run(c->generator, body, c, &c->status);
 }
 
 fa2_status fa2i_generator_create(fa2i_generator **ret_generator)
@@ -95,9 +73,40 @@ bool fa2i_generator_answers(lua_State *L, int arguments, fa2_status refusal, fa2
     return true;
 }
 
-static bool answers(lua_State *L, call *c, int arguments, fa2_status refusal)
+/* Pushes an argument of a call, by its letter. */
+static void push_argument(lua_State *L, fa2i_generator_call *c, char kind)
 {
-    return fa2i_generator_answers(L, arguments, refusal, &c->status);
+    if (kind == 't')
+        lua_pushstring(L, c->text);
+    else if (kind == 'n')
+        lua_pushinteger(L, c->number);
+    else if (kind == 'r')
+        fa2i_lua_host_push_read(L, &c->generator->host);
+    else if (kind == 'x')
+        c->how->push(L, c);
+    else if (kind == 'p' && c->problem != NULL)
+        fa2i_lua_push_problem(L, c->problem);
+    else if (kind == 'c' && c->card != NULL)
+        fa2i_lua_push_card(L, c->card);
+    else
+        lua_pushnil(L);
+}
+
+static int body(lua_State *L)
+{
+    fa2i_generator_call *c = lua_touserdata(L, 1);
+    fa2i_lua_host_push_entry(L, c->how->entry);
+    for (const char *kind = c->how->takes; *kind != '\0'; kind++)
+        push_argument(L, c, *kind);
+    if (fa2i_generator_answers(L, (int)strlen(c->how->takes), c->how->refusal, &c->status) && c->how->take != NULL)
+        c->how->take(L, c);
+    return 0;
+}
+
+fa2_status fa2i_generator_ask(fa2i_generator_call *c)
+{
+    const fa2_status st = c->problem == NULL ? FA2_OK : fa2i_problem_check(c->problem);
+    return st == FA2_OK ? fa2i_generator_run(c->generator, body, c, &c->status) : st;
 }
 
 /* Reads the number on top of the stack as the cost of a variant. Raises a Lua error unless it is a time. */
@@ -109,7 +118,7 @@ static double check_cost(lua_State *L, const char *text)
     return us;
 }
 
-/* ---- entry points ---- */
+/* ---- candidates ---- */
 
 void fa2i_generator_get_candidate(lua_State *L, fa2i_variant *variant)
 {
@@ -119,30 +128,26 @@ void fa2i_generator_get_candidate(lua_State *L, fa2i_variant *variant)
     lua_pop(L, 1);
 }
 
-static int body_candidates(lua_State *L)
+void *fa2i_generator_new_list(lua_State *L, fa2i_generator_call *c, const char *what, size_t item_bytes)
 {
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "candidates");
-    fa2i_lua_push_problem(L, c->problem);
-    fa2i_lua_push_card(L, c->card);
-    if (!answers(L, c, 2, FA2_E_UNSUPPORTED))
-        return 0;
     const lua_Integer length = luaL_len(L, -1);
-    if (length < 1 || length > CANDIDATES_MAX)
-        return luaL_error(L, "there are %I candidates; there must be from 1 to %d", length, CANDIDATES_MAX);
-    const size_t count = (size_t)length;
-    c->variants = fa2i_alloc_array(count, sizeof *c->variants);
-    if (c->variants == NULL) {
-        c->status = fa2i_fail(FA2_E_MEMORY, "out of memory for %zu variants", count);
-        return 0;
-    }
-    for (size_t i = 0; i < count; i++) {
+    if (length < 1 || length > LIST_MAX)
+        luaL_error(L, "there are %I %s; there must be from 1 to %d", length, what, LIST_MAX);
+    c->items = fa2i_alloc_array((size_t)length, item_bytes);
+    if (c->items == NULL)
+        c->status = fa2i_fail(FA2_E_MEMORY, "out of memory for %lld %s", (long long)length, what);
+    c->count = c->items == NULL ? 0 : (size_t)length;
+    return c->items;
+}
+
+static void take_candidates(lua_State *L, fa2i_generator_call *c)
+{
+    fa2i_variant *variants = fa2i_generator_new_list(L, c, "candidates", sizeof *variants);
+    for (size_t i = 0; i < c->count; i++) {
         lua_geti(L, -1, (lua_Integer)i + 1);
-        fa2i_generator_get_candidate(L, &c->variants[i]);
+        fa2i_generator_get_candidate(L, &variants[i]);
         lua_pop(L, 1);
     }
-    c->count = count;
-    return 0;
 }
 
 fa2_status fa2i_generator_check_class(const fa2_problem *problem, const fa2i_variant *variant)
@@ -155,181 +160,121 @@ fa2_status fa2i_generator_check_class(const fa2_problem *problem, const fa2i_var
                      class_key, variant->text, variant->class_key);
 }
 
-static fa2_status check_classes(const call *c)
-{
-    fa2_status st = FA2_OK;
-    for (size_t i = 0; i < c->count && st == FA2_OK; i++)
-        st = fa2i_generator_check_class(c->problem, &c->variants[i]);
-    return st;
-}
-
 fa2_status fa2i_generator_candidates(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card,
                                      fa2i_variant **ret_variants, size_t *ret_count)
 {
-    fa2_status st = FA2_OK;
-    call c = {.generator = generator, .problem = problem, .card = card};
-    FA2_TRY(fa2i_problem_check(problem));
-    FA2_TRY(run(&c, body_candidates));
-    FA2_TRY(check_classes(&c));
-    *ret_variants = c.variants;
+    static const fa2i_entry how = {"candidates", "pc", FA2_E_UNSUPPORTED, take_candidates, NULL};
+    fa2i_generator_call c = {.how = &how, .generator = generator, .problem = problem, .card = card};
+    fa2_status st = fa2i_generator_ask(&c);
+    for (size_t i = 0; i < c.count && st == FA2_OK; i++)
+        st = fa2i_generator_check_class(problem, (const fa2i_variant *)c.items + i);
+    if (st != FA2_OK) {
+        fa2i_free(c.items);
+        return st;
+    }
+    *ret_variants = c.items;
     *ret_count = c.count;
-    c.variants = NULL; /* ownership has moved to the caller */
-done:
-    fa2i_free(c.variants);
-    return st;
+    return FA2_OK;
 }
 
-/* Stores the string on top of the stack as the call's text. */
-static void keep_text(lua_State *L, call *c)
+/* ---- texts ---- */
+
+/* Stores the string on top of the stack. */
+static void take_text(lua_State *L, fa2i_generator_call *c)
 {
     size_t bytes = 0;
     const char *text = luaL_checklstring(L, -1, &bytes);
-    fa2i_text_add_bytes(&c->out, text, bytes);
+    fa2i_text_add_bytes(c->out, text, bytes);
 }
 
-static fa2_status run_for_text(call *c, lua_CFunction body, char **ret_text)
+static fa2_status ask_text(fa2i_generator_call *c, char **ret_text)
 {
-    fa2_status st = run(c, body);
+    fa2i_text out = {0};
+    c->out = &out;
+    fa2_status st = fa2i_generator_ask(c);
     if (st == FA2_OK)
-        st = fa2i_text_take(&c->out, ret_text);
-    fa2i_text_done(&c->out);
+        st = fa2i_text_take(&out, ret_text);
+    fa2i_text_done(&out);
     return st;
-}
-
-static int body_rejected(lua_State *L)
-{
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "rejected");
-    fa2i_lua_push_problem(L, c->problem);
-    fa2i_lua_push_card(L, c->card);
-    if (!answers(L, c, 2, FA2_E_UNSUPPORTED))
-        return 0;
-    keep_text(L, c);
-    return 0;
 }
 
 fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card,
                                    char **ret_text)
 {
-    call c = {.generator = generator, .problem = problem, .card = card};
-    const fa2_status st = fa2i_problem_check(problem);
-    return st == FA2_OK ? run_for_text(&c, body_rejected, ret_text) : st;
+    static const fa2i_entry how = {"rejected", "pc", FA2_E_UNSUPPORTED, take_text, NULL};
+    fa2i_generator_call c = {.how = &how, .generator = generator, .problem = problem, .card = card};
+    return ask_text(&c, ret_text);
 }
 
-static int body_variant(lua_State *L)
+fa2_status fa2i_generator_source(fa2i_generator *generator, const char *variant_text, char **ret_source)
 {
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "variant");
-    lua_pushstring(L, c->text);
-    if (!answers(L, c, 1, FA2_E_NOT_FOUND))
-        return 0;
-    fa2i_lua_get_variant(L, &c->variant);
-    return 0;
+    static const fa2i_entry how = {"source", "tr", FA2_E_GENERATOR, take_text, NULL};
+    fa2i_generator_call c = {.how = &how, .generator = generator, .text = variant_text};
+    return ask_text(&c, ret_source);
 }
 
-static int body_named_variant(lua_State *L)
+/* ---- variants, costs, cards ---- */
+
+static void take_variant(lua_State *L, fa2i_generator_call *c)
 {
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "named_variant");
-    lua_pushstring(L, c->text);
-    if (c->problem != NULL)
-        fa2i_lua_push_problem(L, c->problem);
-    else
-        lua_pushnil(L);
-    if (c->card != NULL)
-        fa2i_lua_push_card(L, c->card);
-    else
-        lua_pushnil(L);
-    if (!answers(L, c, 3, FA2_E_NOT_FOUND))
-        return 0;
-    fa2i_lua_get_variant(L, &c->variant);
-    return 0;
+    fa2i_lua_get_variant(L, c->out);
 }
 
 fa2_status fa2i_generator_variant(fa2i_generator *generator, const char *variant_text, fa2i_variant *ret_variant)
 {
-    fa2_status st = FA2_OK;
-    call c = {.generator = generator, .text = variant_text};
-    FA2_TRY(run(&c, body_variant));
-    *ret_variant = c.variant;
-done:
+    fa2i_variant variant;
+    static const fa2i_entry how = {"variant", "t", FA2_E_NOT_FOUND, take_variant, NULL};
+    fa2i_generator_call c = {.how = &how, .generator = generator, .text = variant_text, .out = &variant};
+    const fa2_status st = fa2i_generator_ask(&c);
+    if (st == FA2_OK)
+        *ret_variant = variant;
     return st;
 }
 
 fa2_status fa2i_generator_named_variant(fa2i_generator *generator, const char *text, const fa2_problem *problem,
                                         const fa2i_card *card, fa2i_variant *ret_variant)
 {
-    fa2_status st = FA2_OK;
-    call c = {.generator = generator, .text = text, .problem = problem, .card = card};
-    if (problem != NULL)
-        FA2_TRY(fa2i_problem_check(problem));
-    FA2_TRY(run(&c, body_named_variant));
-    *ret_variant = c.variant;
-done:
+    fa2i_variant variant;
+    static const fa2i_entry how = {"named_variant", "tpc", FA2_E_NOT_FOUND, take_variant, NULL};
+    fa2i_generator_call c = {
+        .how = &how, .generator = generator, .text = text, .problem = problem, .card = card, .out = &variant};
+    const fa2_status st = fa2i_generator_ask(&c);
+    if (st == FA2_OK)
+        *ret_variant = variant;
     return st;
 }
 
-static int body_source(lua_State *L)
+static void take_cost(lua_State *L, fa2i_generator_call *c)
 {
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "source");
-    lua_pushstring(L, c->text);
-    fa2i_lua_host_push_read(L, &c->generator->host);
-    if (!answers(L, c, 2, FA2_E_GENERATOR))
-        return 0;
-    keep_text(L, c);
-    return 0;
-}
-
-fa2_status fa2i_generator_source(fa2i_generator *generator, const char *variant_text, char **ret_source)
-{
-    call c = {.generator = generator, .text = variant_text};
-    return run_for_text(&c, body_source, ret_source);
-}
-
-static int body_cost(lua_State *L)
-{
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "cost");
-    lua_pushstring(L, c->text);
-    fa2i_lua_push_problem(L, c->problem);
-    fa2i_lua_push_card(L, c->card);
-    lua_pushinteger(L, c->registers);
-    if (!answers(L, c, 4, FA2_E_GENERATOR))
-        return 0;
-    c->us = check_cost(L, c->text);
-    return 0;
+    *(double *)c->out = check_cost(L, c->text);
 }
 
 fa2_status fa2i_generator_cost(fa2i_generator *generator, const char *variant_text, const fa2_problem *problem,
                                const fa2i_card *card, int registers, double *ret_us)
 {
-    fa2_status st = FA2_OK;
-    call c = {.generator = generator, .text = variant_text, .problem = problem, .card = card, .registers = registers};
-    FA2_TRY(fa2i_problem_check(problem));
-    FA2_TRY(run(&c, body_cost));
-    *ret_us = c.us;
-done:
-    return st;
+    static const fa2i_entry how = {"cost", "tpcn", FA2_E_GENERATOR, take_cost, NULL};
+    fa2i_generator_call c = {.how = &how,
+                             .generator = generator,
+                             .text = variant_text,
+                             .problem = problem,
+                             .card = card,
+                             .number = registers,
+                             .out = ret_us};
+    return fa2i_generator_ask(&c);
 }
 
-static int body_card(lua_State *L)
+static void take_card(lua_State *L, fa2i_generator_call *c)
 {
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "card");
-    lua_pushinteger(L, c->arch);
-    if (!answers(L, c, 1, FA2_E_INVALID))
-        return 0;
-    fa2i_lua_get_card(L, &c->ret_card);
-    return 0;
+    fa2i_lua_get_card(L, c->out);
 }
 
 fa2_status fa2i_generator_card(fa2i_generator *generator, int arch, fa2i_card *ret_card)
 {
-    fa2_status st = FA2_OK;
-    call c = {.generator = generator, .arch = arch};
-    FA2_TRY(run(&c, body_card));
-    *ret_card = c.ret_card;
-done:
+    fa2i_card card;
+    static const fa2i_entry how = {"card", "n", FA2_E_INVALID, take_card, NULL};
+    fa2i_generator_call c = {.how = &how, .generator = generator, .number = arch, .out = &card};
+    const fa2_status st = fa2i_generator_ask(&c);
+    if (st == FA2_OK)
+        *ret_card = card;
     return st;
 }

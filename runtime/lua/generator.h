@@ -6,8 +6,7 @@
  * Errors: FA2_E_GENERATOR with Lua's message and traceback; FA2_E_UNSUPPORTED, with the reason, if no family serves the
  * problem on that SM. Two threads must not use one generator at once.
  */
-#ifndef FA2I_GENERATOR_H
-#define FA2I_GENERATOR_H
+#pragma once
 
 #include <signal.h>
 #include "cache/content/evidence.h"
@@ -109,5 +108,3 @@ fa2_status fa2i_generator_cost(fa2i_generator *generator, const char *variant_te
 
 /* Returns the card that stands for an SM if there is no GPU (75 ... 121). FA2_E_INVALID lists the known SMs. */
 fa2_status fa2i_generator_card(fa2i_generator *generator, int arch, fa2i_card *ret_card);
-
-#endif

@@ -15,7 +15,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
 /* The folder of scripts and templates that only write reports. They do not change kernels. */
@@ -65,10 +64,9 @@ static bool has(const fa2i_generator_files *files, const char *name)
 /* Copies name. Borrows data permanently. owned: taken on FA2_OK; NULL if data belongs to an asset. */
 static fa2_status add(fa2i_generator_files *files, const char *name, const char *data, char *owned, size_t bytes)
 {
-    fa2i_generator_file *items = fa2i_room_for(files->items, files->count + 1, &files->capacity, sizeof *items);
-    if (items == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
-    files->items = items;
+    const fa2_status st = FA2I_GROW(files->items, files->count + 1, files->capacity);
+    if (st != FA2_OK)
+        return st;
     char *copy = fa2i_strdup(name);
     if (copy == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
@@ -89,10 +87,8 @@ static fa2_status read_file(const char *path, char **ret_data, size_t *ret_bytes
         return fa2i_fail(FA2_E_IO, "%s: %s", path, why);
     while ((got = fread(buffer, 1, sizeof buffer, file)) > 0)
         fa2i_text_add_bytes(&text, buffer, got);
-    if (ferror(file)) {
-        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-        goto done;
-    }
+    if (ferror(file))
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno)));
     const size_t bytes = text.length;
     FA2_TRY(fa2i_text_take(&text, ret_data));
     *ret_bytes = bytes;
@@ -105,12 +101,9 @@ done:
 static fa2_status add_file(fa2i_generator_files *files, const char *root, const char *name)
 {
     fa2_status st = FA2_OK;
-    fa2i_text text = {0};
     char *path = NULL, *data = NULL;
     size_t bytes = 0;
-
-    fa2i_text_add(&text, "%s/%s", root, name);
-    FA2_TRY(fa2i_text_take(&text, &path));
+    FA2_TRY(fa2i_text_make(&path, "%s/%s", root, name));
     FA2_TRY(read_file(path, &data, &bytes));
     FA2_TRY(add(files, name, data, data, bytes));
     data = NULL; /* ownership has moved to the list */
@@ -128,17 +121,12 @@ static fa2_status add_entry(fa2i_generator_files *files, const char *root, const
                             int depth)
 {
     fa2_status st = FA2_OK;
-    fa2i_text text = {0};
     char *path = NULL;
     struct stat info;
     bool found = false;
-
-    fa2i_text_add(&text, "%s/%s", root, name);
-    FA2_TRY(fa2i_text_take(&text, &path));
-    if (stat(path, &info) != 0) {
-        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-        goto done;
-    }
+    FA2_TRY(fa2i_text_make(&path, "%s/%s", root, name));
+    if (stat(path, &info) != 0)
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno)));
     if (S_ISDIR(info.st_mode) && !ends_with(name, suffix)) {
         if (depth == DEPTH_MAX)
             st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s lies deeper than %d folders", path, DEPTH_MAX);
@@ -166,7 +154,6 @@ static fa2_status add_folder(fa2i_generator_files *files, const char *root, cons
     fa2i_text text = {0};
     char *path = NULL, *name = NULL;
     DIR *opened = NULL;
-
     fa2i_text_add(&text, "%s/%s", root, folder);
     FA2_TRY(fa2i_text_take(&text, &path));
     opened = opendir(path);
@@ -202,10 +189,8 @@ static fa2_status add_path(fa2i_generator_files *files, const char *path)
         bool found = false;
         for (size_t kind = 0; kind < KINDS; kind++)
             FA2_TRY(add_folder(files, root, kinds[kind].folder, kinds[kind].suffix, 0, &found));
-        if (!found) {
-            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has neither gen/ nor templates/", root);
-            goto done;
-        }
+        if (!found)
+            FA2_TRY(fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has neither gen/ nor templates/", root));
     }
 done:
     fa2i_free(roots);

@@ -7,8 +7,7 @@
  * All files are read at once, so they cannot change while a generator uses them. Its id is the hash of what it really
  * uses. Immutable after opening, and therefore thread-safe.
  */
-#ifndef FA2I_GENERATOR_FILES_H
-#define FA2I_GENERATOR_FILES_H
+#pragma once
 
 #include "runtime/base/record.h"
 
@@ -41,5 +40,3 @@ fa2_status fa2i_generator_files_find_hash(fa2i_key *ret_key);
 
 /* Gives the same hash of files that were opened. It covers names and contents, except in tuner/report/. */
 fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key *ret_key);
-
-#endif

@@ -5,49 +5,19 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/lua/generator_call.h"
 #include "runtime/lua/lua_values.h"
 
-enum { OPTIONS_MAX = 1 << 20 };
-
-typedef struct call {
-    fa2_status status;
-    fa2_op op;
-    const fa2i_evidence *evidence;
-    const fa2_problem *problem;
-    const fa2i_card *card;
-    size_t kernel_count, set_count; /* in the evidence to which options refer */
-    fa2i_option *options;           /* the result; the public function owns it */
-    size_t count;
-    const char *entry;        /* "learn" or "learn_more" */
-    const char *const *texts; /* `count` kernels to judge */
-    fa2i_judgement *judgements;
-} call;
-
 /* ---- evidence ---- */
-
-static void set_text(lua_State *L, const char *field, const char *text)
-{
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, field);
-}
-
-static void set_bool(lua_State *L, const char *field, bool value)
-{
-    lua_pushboolean(L, value);
-    lua_setfield(L, -2, field);
-}
 
 static void push_kernel(lua_State *L, const fa2i_known_kernel *kernel)
 {
     lua_createtable(L, 0, 5);
-    set_text(L, "text", kernel->text);
-    set_text(L, "class", kernel->class_key);
-    lua_pushinteger(L, kernel->registers);
-    lua_setfield(L, -2, "registers");
-    set_bool(L, "spilled", kernel->spilled);
-    set_bool(L, "code", kernel->has_code);
+    fa2i_lua_set_text(L, "text", kernel->text);
+    fa2i_lua_set_text(L, "class", kernel->class_key);
+    fa2i_lua_set_integer(L, "registers", kernel->registers);
+    fa2i_lua_set_bool(L, "spilled", kernel->spilled);
+    fa2i_lua_set_bool(L, "code", kernel->has_code);
 }
 
 static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_known_set *set, const fa2i_card *card)
@@ -57,8 +27,8 @@ static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_kno
     lua_setfield(L, -2, "problem");
     fa2i_lua_push_card(L, &set->card);
     lua_setfield(L, -2, "card");
-    set_bool(L, "here", set->real && fa2i_card_is_same(&set->card, card));
-    set_bool(L, "shipped", set->shipped);
+    fa2i_lua_set_bool(L, "here", set->real && fa2i_card_is_same(&set->card, card));
+    fa2i_lua_set_bool(L, "shipped", set->shipped);
     lua_createtable(L, (int)set->count, 0);
     lua_createtable(L, (int)set->count, 0);
     for (size_t i = 0; i < set->count; i++) {
@@ -72,12 +42,9 @@ static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_kno
     lua_setfield(L, -2, "kernels");
 }
 
-static int body_learn(lua_State *L)
+static void push_evidence(lua_State *L, fa2i_generator_call *c)
 {
-    call *c = lua_touserdata(L, 1);
-    const fa2i_evidence *evidence = c->evidence;
-    fa2i_lua_host_push_entry(L, c->entry);
-    lua_pushstring(L, fa2i_field_word(FA2I_FIELD_op, (int32_t)c->op));
+    const fa2i_evidence *evidence = c->in;
     lua_createtable(L, 0, 2);
     lua_createtable(L, (int)evidence->kernel_count, 0);
     for (size_t i = 0; i < evidence->kernel_count; i++) {
@@ -91,15 +58,24 @@ static int body_learn(lua_State *L)
         lua_seti(L, -2, (lua_Integer)i + 1);
     }
     lua_setfield(L, -2, "sets");
-    (void)fa2i_generator_answers(L, 2, FA2_E_GENERATOR, &c->status);
-    return 0;
+}
+
+static fa2_status learn(fa2i_generator *generator, const char *entry, fa2_op op, const fa2i_evidence *evidence,
+                        const fa2i_card *card)
+{
+    const fa2i_entry how = {entry, "tx", FA2_E_GENERATOR, NULL, push_evidence};
+    fa2i_generator_call c = {.how = &how,
+                             .generator = generator,
+                             .text = fa2i_field_word(FA2I_FIELD_op, (int32_t)op),
+                             .card = card,
+                             .in = evidence};
+    return fa2i_generator_ask(&c);
 }
 
 fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i_evidence *evidence,
                                 const fa2i_card *card)
 {
-    call c = {.op = op, .evidence = evidence, .card = card, .entry = "learn"};
-    const fa2_status st = fa2i_generator_run(generator, body_learn, &c, &c.status);
+    const fa2_status st = learn(generator, "learn", op, evidence, card);
     if (st == FA2_OK) {
         generator->kernel_count[op] = evidence->kernel_count;
         generator->set_count[op] = evidence->set_count;
@@ -110,8 +86,7 @@ fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i
 fa2_status fa2i_generator_learn_more(fa2i_generator *generator, fa2_op op, const fa2i_evidence *evidence,
                                      const fa2i_card *card)
 {
-    call c = {.op = op, .evidence = evidence, .card = card, .entry = "learn_more"};
-    const fa2_status st = fa2i_generator_run(generator, body_learn, &c, &c.status);
+    const fa2_status st = learn(generator, "learn_more", op, evidence, card);
     if (st == FA2_OK) {
         generator->kernel_count[op] += evidence->kernel_count;
         generator->set_count[op] += evidence->set_count;
@@ -159,17 +134,18 @@ static fa2i_rests get_rests(lua_State *L)
 }
 
 /* Reads the option in the table on top of the stack. */
-static void get_option(lua_State *L, call *c, fa2i_option *option)
+static void get_option(lua_State *L, fa2i_generator_call *c, fa2i_option *option)
 {
     fa2i_variant candidate;
+    const size_t kernels = c->generator->kernel_count[c->problem->op], sets = c->generator->set_count[c->problem->op];
     option->us = get_number(L, "us");
     option->model_us = get_number(L, "cost_us");
     option->rests = get_rests(L);
     option->compile = get_number(L, "compile") > 0;
-    option->kernel = get_index(L, "kernel", c->kernel_count);
-    option->set = get_index(L, "set", c->set_count);
+    option->kernel = get_index(L, "kernel", kernels);
+    option->set = get_index(L, "set", sets);
     option->distance = get_number(L, "distance");
-    option->neighbour = get_index(L, "neighbour", c->set_count);
+    option->neighbour = get_index(L, "neighbour", sets);
     if (option->kernel == FA2I_NONE) {
         fa2i_generator_get_candidate(L, &candidate);
         if (c->status == FA2_OK)
@@ -183,79 +159,66 @@ static void get_option(lua_State *L, call *c, fa2i_option *option)
     lua_pop(L, 1);
 }
 
-static int body_rank(lua_State *L)
+static void take_options(lua_State *L, fa2i_generator_call *c)
 {
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "rank");
-    fa2i_lua_push_problem(L, c->problem);
-    fa2i_lua_push_card(L, c->card);
-    if (!fa2i_generator_answers(L, 2, FA2_E_UNSUPPORTED, &c->status))
-        return 0;
-    const lua_Integer length = luaL_len(L, -1);
-    if (length < 1 || length > OPTIONS_MAX)
-        return luaL_error(L, "there are %I options; there must be from 1 to %d", length, OPTIONS_MAX);
-    c->options = fa2i_alloc_array((size_t)length, sizeof *c->options);
-    if (c->options == NULL) {
-        c->status = fa2i_fail(FA2_E_MEMORY, "out of memory for %lld options", (long long)length);
-        return 0;
-    }
-    for (c->count = 0; c->count < (size_t)length; c->count++) {
-        lua_geti(L, -1, (lua_Integer)c->count + 1);
-        get_option(L, c, &c->options[c->count]);
+    fa2i_option *options = fa2i_generator_new_list(L, c, "options", sizeof *options);
+    for (size_t i = 0; i < c->count; i++) {
+        lua_geti(L, -1, (lua_Integer)i + 1);
+        get_option(L, c, &options[i]);
         lua_pop(L, 1);
     }
-    return 0;
 }
 
 fa2_status fa2i_generator_rank(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card,
                                fa2i_option **ret_options, size_t *ret_count)
 {
-    call c = {.problem = problem, .card = card};
-    fa2_status st = fa2i_problem_check(problem);
-    if (st == FA2_OK) {
-        c.kernel_count = generator->kernel_count[problem->op];
-        c.set_count = generator->set_count[problem->op];
-        st = fa2i_generator_run(generator, body_rank, &c, &c.status);
+    static const fa2i_entry how = {"rank", "pc", FA2_E_UNSUPPORTED, take_options, NULL};
+    fa2i_generator_call c = {.how = &how, .generator = generator, .problem = problem, .card = card};
+    const fa2_status st = fa2i_generator_ask(&c);
+    if (st != FA2_OK) {
+        fa2i_free(c.items);
+        return st;
     }
-    if (st == FA2_OK) {
-        *ret_options = c.options;
-        *ret_count = c.count;
-        return FA2_OK;
-    }
-    fa2i_free(c.options);
-    return st;
+    *ret_options = c.items;
+    *ret_count = c.count;
+    return FA2_OK;
 }
 
 /* ---- judgements ---- */
 
-static int body_judge(lua_State *L)
+static void push_texts(lua_State *L, fa2i_generator_call *c)
 {
-    call *c = lua_touserdata(L, 1);
-    fa2i_lua_host_push_entry(L, "judge");
-    fa2i_lua_push_problem(L, c->problem);
-    fa2i_lua_push_card(L, c->card);
+    const char *const *texts = c->in;
     lua_createtable(L, (int)c->count, 0);
     for (size_t i = 0; i < c->count; i++) {
-        lua_pushstring(L, c->texts[i]);
+        lua_pushstring(L, texts[i]);
         lua_seti(L, -2, (lua_Integer)i + 1);
     }
-    if (!fa2i_generator_answers(L, 3, FA2_E_UNSUPPORTED, &c->status))
-        return 0;
+}
+
+static void take_judgements(lua_State *L, fa2i_generator_call *c)
+{
+    fa2i_judgement *judgements = c->out;
     if (luaL_len(L, -1) != (lua_Integer)c->count)
-        return luaL_error(L, "there are %I judgements of %I kernels", luaL_len(L, -1), (lua_Integer)c->count);
+        luaL_error(L, "there are %I judgements of %I kernels", luaL_len(L, -1), (lua_Integer)c->count);
     for (size_t i = 0; i < c->count; i++) {
         lua_geti(L, -1, (lua_Integer)i + 1);
-        c->judgements[i] = (fa2i_judgement){
+        judgements[i] = (fa2i_judgement){
             .us = get_number(L, "us"), .doubt = get_number(L, "doubt"), .known = get_number(L, "known")};
         lua_pop(L, 1);
     }
-    return 0;
 }
 
 fa2_status fa2i_generator_judge(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card,
                                 const char *const *texts, size_t count, fa2i_judgement *ret_judgements)
 {
-    call c = {.problem = problem, .card = card, .texts = texts, .count = count, .judgements = ret_judgements};
-    const fa2_status st = fa2i_problem_check(problem);
-    return st == FA2_OK ? fa2i_generator_run(generator, body_judge, &c, &c.status) : st;
+    static const fa2i_entry how = {"judge", "pcx", FA2_E_UNSUPPORTED, take_judgements, push_texts};
+    fa2i_generator_call c = {.how = &how,
+                             .generator = generator,
+                             .problem = problem,
+                             .card = card,
+                             .in = texts,
+                             .out = ret_judgements,
+                             .count = count};
+    return fa2i_generator_ask(&c);
 }

@@ -11,8 +11,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
-#include "runtime/lua/lua_guard.h"
 #include "runtime/lua/lua_values.h"
 #include "runtime/lua/surveys.h"
 #include "runtime/ops/op.h"
@@ -178,6 +176,8 @@ void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host)
     luaL_newlibtable(L, functions);
     lua_pushlightuserdata(L, host);
     luaL_setfuncs(L, functions, 1);
+    lua_pushinteger(L, FA2I_FP32_HEAD_DIM_MAX);
+    lua_setfield(L, -2, "fp32_columns"); /* the most columns of Q, K and V in fp32 */
 }
 
 static void remove_fields(lua_State *L, const char *const *names)
@@ -213,7 +213,6 @@ static int body_setup(lua_State *L)
     remove_fields(L, math);
     lua_getglobal(L, LUA_STRLIBNAME);
     remove_fields(L, string);
-    fa2i_lua_guard_libraries(L);
     lua_pushcfunction(L, host_load);
     lua_setglobal(L, "load");
     lua_newtable(L);
@@ -279,10 +278,8 @@ fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host)
     ret_host->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (ret_host->c_locale != (locale_t)0)
         ret_host->limits.lua = lua_newstate(fa2i_lua_allocate, &ret_host->limits);
-    if (ret_host->limits.lua == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "out of memory for the generator");
-        goto done;
-    }
+    if (ret_host->limits.lua == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory for the generator"));
     st = fa2i_lua_host_run(ret_host, body_setup, ret_host);
     if (st != FA2_OK && ret_host->limits.out_of_memory)
         st = fa2i_fail(FA2_E_MEMORY, "out of memory for the generator");

@@ -6,8 +6,7 @@
  * be reachable from its argument. The locale is C during a run, because Lua formats numbers. Scripts that run too long
  * or need too much memory are stopped. Two threads must not use one host at once.
  */
-#ifndef FA2I_LUA_HOST_H
-#define FA2I_LUA_HOST_H
+#pragma once
 
 #include <locale.h>
 #include <lua.h>
@@ -45,5 +44,3 @@ void fa2i_lua_host_push_function(lua_State *L, const char *module, const char *n
 /* For bodies: pushes a function that returns the text of templates/FILE, or nil. A FILE that begins with "tuner/" is
  * at the top of the tree. */
 void fa2i_lua_host_push_read(lua_State *L, fa2i_lua_host *host);
-
-#endif

@@ -1,10 +1,10 @@
 /*
  * - A limit that was met stays met until the run ends: from then on every instruction fails, so that
  *   a script that catches errors cannot go on. Finalisers (__gc) run without hooks and are refused.
- * - Between two looks at the limits no script runs for long: instructions are counted, large requests of
- *   memory look, too, and one call of a library function takes seconds at most (lua_guard.c). An
- *   instruction may take time in proportion to what Lua holds, so the more it holds the more often they
- *   are looked at.
+ * - Between two looks at the limits no Lua code runs for long: instructions are counted, and large requests of
+ *   memory look, too. An instruction may take time in proportion to what Lua holds, so the more it holds the more
+ *   often they are looked at. Only one call of a library function may take longer: a pattern, for instance. Scripts
+ *   come from whoever runs the program, and fa2-tune ends such a call some seconds after Ctrl-C.
  * - Where Lua counts instructions, each takes a sixth longer. So it does not count in the library's own scripts.
  *   Their loops end, and everything in them that takes long requests memory. Every REQUESTS-th request looks at the
  *   limits.
@@ -14,7 +14,6 @@
 #include <lauxlib.h>
 #include <math.h>
 #include "runtime/base/clock.h"
-#include "runtime/base/status.h"
 
 static void on_tick(lua_State *L, lua_Debug *event);
 
@@ -24,7 +23,7 @@ static void meet_limit(fa2i_lua_limits *limits, fa2i_lua_limit limit)
     lua_sethook(limits->lua, on_tick, LUA_MASKCOUNT | LUA_MASKCALL, 1);
 }
 
-enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000, REQUESTS = 1000 };
+enum { BYTES_LARGE = 1 << 16, REQUESTS = 1000 };
 
 /* In a run: returns whether its time is over or it must stop. */
 static bool is_late(fa2i_lua_limits *limits)
@@ -86,17 +85,13 @@ static fa2i_lua_limits *limits_of(lua_State *L)
     return user;
 }
 
-/* Lua calls it after every limits->tick instructions, and at watched calls. Once a limit was met, Lua calls it at each
- * instruction and call. */
+/* Lua calls it after every limits->tick instructions. Once a limit was met, Lua calls it at each instruction and
+ * call. */
 static void on_tick(lua_State *L, lua_Debug *event)
 {
-    enum { CALLS = 16 }; /* between two looks at the clock */
     fa2i_lua_limits *limits = limits_of(L);
-    if (limits->met == FA2I_LUA_WITHIN && event->event != LUA_HOOKCOUNT) {
-        limits->calls = (limits->calls + 1) % CALLS;
-        if (limits->calls == 0)
-            (void)is_late(limits);
-    } else if (limits->met == FA2I_LUA_WITHIN) {
+    (void)event;
+    if (limits->met == FA2I_LUA_WITHIN) {
         const int tick = fitting_tick(limits);
         limits->steps += limits->tick;
         if (limits->steps >= FA2I_LUA_STEPS_MAX)
@@ -106,24 +101,6 @@ static void on_tick(lua_State *L, lua_Debug *event)
     }
     if (limits->met != FA2I_LUA_WITHIN)
         luaL_error(L, "the scripts met a limit");
-}
-
-void fa2i_lua_expect(lua_State *L, double steps)
-{
-    if (steps > FA2I_LUA_CALL_STEPS_MAX)
-        luaL_error(L, "this call may take %f million steps; one may take %f: do it in smaller parts", 1e-6 * steps,
-                   1e-6 * FA2I_LUA_CALL_STEPS_MAX);
-    if (steps > STEPS_LARGE && is_late(limits_of(L)))
-        luaL_error(L, "the scripts met a limit");
-}
-
-void fa2i_lua_watch_calls(lua_State *L, bool watched)
-{
-    fa2i_lua_limits *limits = limits_of(L);
-    if (is_late(limits)) /* each time, because the count of instructions restarts */
-        luaL_error(L, "the scripts met a limit");
-    if (limits->met == FA2I_LUA_WITHIN && limits->counts)
-        lua_sethook(L, on_tick, LUA_MASKCOUNT | (watched ? LUA_MASKCALL : 0), limits->tick);
 }
 
 void fa2i_lua_limits_begin(fa2i_lua_limits *limits)

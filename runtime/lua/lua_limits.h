@@ -4,8 +4,7 @@
  *
  * Threads: as for the Lua state.
  */
-#ifndef FA2I_LUA_LIMITS_H
-#define FA2I_LUA_LIMITS_H
+#pragma once
 
 #include <lua.h>
 #include <signal.h>
@@ -20,9 +19,6 @@ enum { FA2I_LUA_TICK = 10000, FA2I_LUA_STEPS_MAX = 400000000, FA2I_LUA_SECONDS_M
 /* Instructions between two checks of the limits, times the bytes that Lua holds. An instruction may read all these
  * bytes, so this takes about a second. */
 #define FA2I_LUA_TICK_BYTES ((size_t)1 << 33)
-
-/* The limit of one call of a library function, in steps. It takes seconds. */
-#define FA2I_LUA_CALL_STEPS_MAX 4e9
 
 typedef enum fa2i_lua_limit {
     FA2I_LUA_WITHIN,
@@ -44,7 +40,6 @@ typedef struct fa2i_lua_limits {
     int tick;           /* instructions until the next look at the limits */
     long steps;         /* instructions, in the current run */
     unsigned requests;  /* of memory, where instructions are not counted */
-    int calls;          /* of watched library functions, since the last look at the clock */
     fa2i_lua_limit met; /* the limit that the current run met */
 } fa2i_lua_limits;
 
@@ -57,13 +52,3 @@ void fa2i_lua_limits_end(fa2i_lua_limits *limits);
 
 /* Fails with FA2_E_GENERATOR and a message that names the limit that was met. */
 fa2_status fa2i_lua_limits_fail(const fa2i_lua_limits *limits);
-
-/* For functions that scripts call: raises a Lua error if the call may take more than FA2I_LUA_CALL_STEPS_MAX steps, or
- * if the run's time is over. */
-void fa2i_lua_expect(lua_State *L, double steps);
-
-/* Starts or stops watching calls. Library functions that repeatedly call C functions need this, because no count of
- * instructions stops those. Raises a Lua error if the run's time is over. */
-void fa2i_lua_watch_calls(lua_State *L, bool watched);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Not thread-safe: a pool belongs to one state. Zeroed is empty.
  */
-#ifndef FA2I_LUA_POOL_H
-#define FA2I_LUA_POOL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -28,5 +27,3 @@ void fa2i_lua_pool_free(fa2i_lua_pool *pool, void *block, size_t bytes); /* NULL
 
 /* Frees all small blocks. The larger ones must be free by then. */
 void fa2i_lua_pool_done(fa2i_lua_pool *pool);
-
-#endif

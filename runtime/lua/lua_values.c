@@ -6,13 +6,25 @@
 #include <lauxlib.h>
 #include <string.h>
 
-static void set_integer(lua_State *L, const char *field, int64_t value)
+void fa2i_lua_set_integer(lua_State *L, const char *field, int64_t value)
 {
     lua_pushinteger(L, value);
     lua_setfield(L, -2, field);
 }
 
-static void set_string(lua_State *L, const char *field, const char *value)
+void fa2i_lua_set_number(lua_State *L, const char *field, double value)
+{
+    lua_pushnumber(L, value);
+    lua_setfield(L, -2, field);
+}
+
+void fa2i_lua_set_bool(lua_State *L, const char *field, bool value)
+{
+    lua_pushboolean(L, value);
+    lua_setfield(L, -2, field);
+}
+
+void fa2i_lua_set_text(lua_State *L, const char *field, const char *value)
 {
     lua_pushstring(L, value);
     lua_setfield(L, -2, field);
@@ -59,12 +71,12 @@ void fa2i_lua_push_problem(lua_State *L, const fa2_problem *problem)
         const int32_t value = fa2i_field_get(problem, field);
         const char *word = fa2i_field_word(field, value);
         if (word != NULL)
-            set_string(L, fa2i_fields[field].name, word);
+            fa2i_lua_set_text(L, fa2i_fields[field].name, word);
         else
-            set_integer(L, fa2i_fields[field].name, value);
+            fa2i_lua_set_integer(L, fa2i_fields[field].name, value);
     }
     fa2i_problem_class(problem, class_key);
-    set_string(L, "class", class_key);
+    fa2i_lua_set_text(L, "class", class_key);
     push_asked(L, problem);
     lua_setfield(L, -2, "asked");
     push_products(L, problem);
@@ -74,16 +86,15 @@ void fa2i_lua_push_problem(lua_State *L, const fa2_problem *problem)
 void fa2i_lua_push_card(lua_State *L, const fa2i_card *card)
 {
     lua_createtable(L, 0, 9);
-    set_string(L, "name", card->name);
-    set_integer(L, "arch", card->arch);
-    set_integer(L, "sm_count", card->sm_count);
-    set_integer(L, "smem_block_bytes", card->smem_block_bytes);
-    set_integer(L, "smem_sm_bytes", card->smem_sm_bytes);
-    set_integer(L, "l2_bytes", card->l2_bytes);
-    set_integer(L, "clock_khz", card->clock_khz);
-    set_integer(L, "bandwidth_bytes", card->bandwidth_bytes);
-    lua_pushboolean(L, card->generic);
-    lua_setfield(L, -2, "generic");
+    fa2i_lua_set_text(L, "name", card->name);
+    fa2i_lua_set_integer(L, "arch", card->arch);
+    fa2i_lua_set_integer(L, "sm_count", card->sm_count);
+    fa2i_lua_set_integer(L, "smem_block_bytes", card->smem_block_bytes);
+    fa2i_lua_set_integer(L, "smem_sm_bytes", card->smem_sm_bytes);
+    fa2i_lua_set_integer(L, "l2_bytes", card->l2_bytes);
+    fa2i_lua_set_integer(L, "clock_khz", card->clock_khz);
+    fa2i_lua_set_integer(L, "bandwidth_bytes", card->bandwidth_bytes);
+    fa2i_lua_set_bool(L, "generic", card->generic);
 }
 
 /* Reads a field of the table on top of the stack. Raises a Lua error unless it is an integer. */
@@ -179,10 +190,9 @@ static void set_kind(lua_State *L, fa2_problem *kind, const char *name)
 /* Checks that every KIND field is within its limits, or 0 if it has no meaning. */
 static void check_kind(lua_State *L, const fa2_problem *kind)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (fa2i_fields[field].role == FA2I_ROLE_KIND && fa2i_field_check_of(kind, field) != FA2_OK)
             luaL_error(L, "%s", fa2_last_message());
-    }
 }
 
 /* Makes the class of the table `kind`, a field of the table on top of the stack. Missing names are 0. */

@@ -2,11 +2,16 @@
  * Records as Lua tables. Except for pushing, these functions raise Lua errors, so only bodies may use them
  * (lua_host.h).
  */
-#ifndef FA2I_LUA_VALUES_H
-#define FA2I_LUA_VALUES_H
+#pragma once
 
 #include <lua.h>
 #include "runtime/base/record.h"
+
+/* Set a field of the table on top of the stack. */
+void fa2i_lua_set_integer(lua_State *L, const char *field, int64_t value);
+void fa2i_lua_set_number(lua_State *L, const char *field, double value);
+void fa2i_lua_set_bool(lua_State *L, const char *field, bool value);
+void fa2i_lua_set_text(lua_State *L, const char *field, const char *value);
 
 /* Pushes a valid problem as a table with these fields:
  * - every field of problem.def by its name, enumerations as words
@@ -25,5 +30,3 @@ void fa2i_lua_push_card(lua_State *L, const fa2i_card *card);
  * the class is made from kind, and cost_us is 0. */
 void fa2i_lua_get_card(lua_State *L, fa2i_card *ret_card);
 void fa2i_lua_get_variant(lua_State *L, fa2i_variant *ret_variant);
-
-#endif

@@ -5,8 +5,7 @@
  * An answer is a text. It is found by the scripts' hash and a question. New answers take the place of old ones.
  * Thread-safe. No thread waits for another one here: it finds or keeps nothing instead.
  */
-#ifndef FA2I_SURVEYS_H
-#define FA2I_SURVEYS_H
+#pragma once
 
 #include "runtime/base/record.h"
 
@@ -18,5 +17,3 @@ void fa2i_surveys_keep(const fa2i_key *scripts, const char *question, const char
 
 /* Forgets all. For tests, and for the library's own end. */
 void fa2i_surveys_forget(void);
-
-#endif

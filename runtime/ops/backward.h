@@ -1,8 +1,7 @@
 /*
  * The backward operation: its parameter block, and the functions for its row in op.c. Other layers use op.h.
  */
-#ifndef FA2I_OPS_BACKWARD_H
-#define FA2I_OPS_BACKWARD_H
+#pragma once
 
 #include "runtime/base/record.h"
 #include "runtime/ops/features.h"
@@ -28,5 +27,3 @@ bool fa2i_backward_does_without(fa2i_role role, const void *args);
 double fa2i_backward_flop(const fa2_problem *problem);
 double fa2i_backward_flop_unmasked(const fa2_problem *problem);
 double fa2i_backward_bytes(const fa2_problem *problem);
-
-#endif

@@ -22,9 +22,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 static fa2_status too_many(const fa2_problem *problem, const char *what, int64_t tiles)
 {
-    return fa2i_fail(FA2_E_UNSUPPORTED,
-                     "%lld %s x %d heads x %d batches are more blocks than one launch can have "
-                     "(%d)",
+    return fa2i_fail(FA2_E_UNSUPPORTED, "%lld %s x %d heads x %d batches are more blocks than one launch can have (%d)",
                      (long long)tiles, what, (int)problem->heads_q, (int)problem->batch, (int)INT32_MAX);
 }
 
@@ -124,6 +122,12 @@ static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *probl
     case FA2I_WORKSPACE_ROWS_AND_DQ:
         grid->workspace_bytes += sums;
         /* fall through */
+        grid->rows_bytes = rows;
+        grid->workspace_bytes += rows;
+        break;
+    case FA2I_WORKSPACE_ROWS_AND_TURNS:
+        grid->workspace_bytes = (tiles + 1) * sizeof(uint32_t);
+        /* fall through */
     case FA2I_WORKSPACE_ROWS:
         grid->rows_bytes = rows;
         grid->workspace_bytes += rows;
@@ -158,7 +162,6 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe, 
     const int64_t row_tiles = query_tiles(problem, recipe->rows);
     const int64_t key_tiles = tiles_of_keys(problem, recipe->keys);
     fa2i_grid grid = {.row_tiles = (int32_t)row_tiles, .key_tiles = (int32_t)key_tiles, .splits = 1};
-
     if (recipe->columns > 0 && recipe->columns < problem->head_dim)
         return fa2i_fail(FA2_E_UNSUPPORTED, "columns is %d in the recipe; head_dim is %d", recipe->columns,
                          (int)problem->head_dim);

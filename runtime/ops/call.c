@@ -7,13 +7,66 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 
+/* ---- factors of a call ---- */
+
+#define NOTHING      true
+#define ASKED(field) (problem->field != 0)
+
+fa2i_factors fa2i_factors_of(const fa2_problem *problem, const void *args)
+{
+    const fa2_forward_args *forward = args;
+    const fa2_backward_args *backward = args;
+    const bool is_forward = problem->op == FA2_OP_FORWARD;
+#define FA2I_FACTOR(member, needs, ...) .member = !(needs) ? 0 : is_forward ? forward->member : backward->member,
+    return (fa2i_factors){
+#include "runtime/base/factors.def"
+    };
+}
+
+fa2i_factors fa2i_factors_asked(const fa2_problem *problem, fa2i_factors factors)
+{
+#define FA2I_FACTOR(member, needs, ...) .member = (needs) ? factors.member : 0,
+    return (fa2i_factors){
+#include "runtime/base/factors.def"
+    };
+}
+
+#undef NOTHING
+#undef ASKED
+
+void fa2i_factors_ask(const fa2i_factors *factors, fa2_problem *problem)
+{
+#define NOTHING      (void)problem
+#define ASKED(field) problem->field = 1
+#define FA2I_FACTOR(member, needs, ...)                                                                                \
+    if (factors->member != 0)                                                                                          \
+        needs;
+#include "runtime/base/factors.def"
+#undef NOTHING
+#undef ASKED
+}
+
+void fa2i_factors_put(fa2_op op, void *args, const fa2i_factors *factors)
+{
+    fa2_forward_args *forward = args;
+    fa2_backward_args *backward = args;
+#define FA2I_FACTOR(member, ...) *(op == FA2_OP_FORWARD ? &forward->member : &backward->member) = factors->member;
+#include "runtime/base/factors.def"
+}
+
+double fa2i_cap_of(const fa2i_factors *factors)
+{
+    return (double)factors->softcap;
+}
+
+/* ---- what kernels take ---- */
+
 static fa2_status check_softmax_scale(float softmax_scale)
 {
     if (softmax_scale >= 0 && softmax_scale <= FA2I_SCALE_MAX) /* false for NaN */
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
-                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for "
-                     "1 / sqrt(head_dim)",
+                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for 1 / sqrt(head_dim)",
                      (double)softmax_scale, (double)FA2I_SCALE_MAX);
 }
 
@@ -26,8 +79,7 @@ static fa2_status check_softcap(const fa2_problem *problem, float softmax_scale,
 {
     if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* true for NaN, too */
         return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; it must be finite (at most %g) and positive, because "
-                         "problem.softcap is 1",
+                         "softcap is %g; it must be finite (at most %g) and positive, because problem.softcap is 1",
                          (double)softcap, (double)FA2I_SCALE_MAX);
     const double rate = fa2i_softmax_scale(problem, softmax_scale) / (double)softcap;
     if (rate > (double)FLT_MAX)
@@ -36,24 +88,11 @@ static fa2_status check_softcap(const fa2_problem *problem, float softmax_scale,
     return FA2_OK;
 }
 
-/* Where the arguments of any operation have both numbers. */
-static float softmax_scale_of(const fa2_problem *problem, const void *args)
-{
-    return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->softmax_scale
-                                         : ((const fa2_backward_args *)args)->softmax_scale;
-}
-
-static float softcap_of(const fa2_problem *problem, const void *args)
-{
-    return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->softcap
-                                         : ((const fa2_backward_args *)args)->softcap;
-}
-
 fa2_status fa2i_scales_check(const fa2_problem *problem, const void *args)
 {
-    const float softmax_scale = softmax_scale_of(problem, args);
-    const fa2_status st = check_softmax_scale(softmax_scale);
-    return st == FA2_OK && problem->softcap ? check_softcap(problem, softmax_scale, softcap_of(problem, args)) : st;
+    const fa2i_factors factors = fa2i_factors_of(problem, args);
+    const fa2_status st = check_softmax_scale(factors.softmax_scale);
+    return st == FA2_OK && problem->softcap ? check_softcap(problem, factors.softmax_scale, factors.softcap) : st;
 }
 
 /* Rounds to so many significant bits. */
@@ -76,10 +115,11 @@ static double kernels_scale(const fa2_problem *problem, double scale)
 
 fa2i_scales fa2i_scales_of(const fa2_problem *problem, const void *args)
 {
-    const double scale = kernels_scale(problem, fa2i_softmax_scale(problem, softmax_scale_of(problem, args)));
+    const fa2i_factors factors = fa2i_factors_of(problem, args);
+    const double scale = kernels_scale(problem, fa2i_softmax_scale(problem, factors.softmax_scale));
     if (!problem->softcap)
         return (fa2i_scales){scale, scale, 0};
-    const double softcap = (double)softcap_of(problem, args);
+    const double softcap = fa2i_cap_of(&factors);
     return (fa2i_scales){scale, softcap, (float)(scale / softcap)};
 }
 

@@ -7,7 +7,6 @@
 #include <math.h>
 #include "runtime/base/problem.h"
 #include "runtime/base/sized.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/features.h"
 
 enum { ROUNDS = 7, MASK_PAIRS = 128 };

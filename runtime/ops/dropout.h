@@ -1,5 +1,6 @@
 /*
- * Decides which elements of P dropout keeps. The decision depends only on seed, offset, batch, head, row and column.
+ * Decides which elements of P dropout keeps. The decision depends only on seed, offset, batch, head, row and column. If
+ * a call is a part of a larger one (fa2_dropout_origin), head, row and column are those of the whole.
  *
  * Rows and pairs of columns have keys of 16 random bytes. The product of a row's key and a pair's key is a number: a
  * sum of 16 products of bytes. The pair's even column uses its lowest byte, and the odd column the next one. An element
@@ -52,11 +53,13 @@
  *
  * Pure functions; thread-safe.
  */
-#ifndef FA2I_OPS_DROPOUT_H
-#define FA2I_OPS_DROPOUT_H
+#pragma once
 
 #include <stdbool.h>
 #include "fa2.h"
+
+/* A part begins at multiples of this: the keys of 32 rows, or of 64 columns, are made together. */
+enum { FA2I_DROPOUT_BLOCK = 64 };
 
 typedef struct fa2i_dropout_key {
     int16_t bytes[16]; /* 0 ... 255; 16 bits wide, because compilers then multiply eight at once */
@@ -94,5 +97,3 @@ uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, in
 bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row, int32_t column);
 
 void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds);
-
-#endif

@@ -14,16 +14,18 @@
 
 static bool has_terms(const fa2_problem *problem)
 {
-    return problem->alibi || problem->bias != FA2_BIAS_NONE;
+    const uint32_t asked = fa2i_operands_asked(problem);
+    for (int i = 0; asked >> i != 0; i++)
+        if ((asked >> i & 1) != 0 && fa2i_operands[i].access == FA2I_ACCESS_TERM)
+            return true;
+    return false;
 }
 
 static fa2_status check_scale(double scale)
 {
     if (scale >= SCALE_LEAST)
         return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID,
-                     "the scale of scores is %g; it must be at least %g if something is added to "
-                     "them",
+    return fa2i_fail(FA2_E_INVALID, "the scale of scores is %g; it must be at least %g if something is added to them",
                      scale, SCALE_LEAST);
 }
 
@@ -84,6 +86,29 @@ bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *b
     return (problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16) && !are_side(problem, bias, 2);
 }
 
+/* ---- distances ---- */
+
+static bool has_distances(const fa2_problem *problem)
+{
+    return fa2i_operand_is_asked(problem, FA2I_OPERAND_alibi_slopes);
+}
+
+static float shift_of(const fa2_problem *problem, const void *args)
+{
+    return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->distance_shift
+                                         : ((const fa2_backward_args *)args)->distance_shift;
+}
+
+/* Kernels of causal problems suppose that no key which is seen comes after its query. */
+static fa2_status check_shift(const fa2_problem *p, float shift)
+{
+    const float most = 0x1p24f, least = p->causal ? 0 : -most; /* beyond, fp32 has no neighbouring positions */
+    if (!(shift >= least && shift <= most))
+        return fa2i_fail(FA2_E_INVALID, "distance_shift is %g; it must be from %g to %g%s", (double)shift,
+                         (double)least, (double)most, p->causal ? ", because the problem is causal" : "");
+    return FA2_OK;
+}
+
 /* ---- dropout ---- */
 
 static const fa2_dropout *dropout_of(const fa2_problem *problem, const void *args)
@@ -92,11 +117,47 @@ static const fa2_dropout *dropout_of(const fa2_problem *problem, const void *arg
                                          : &((const fa2_backward_args *)args)->dropout;
 }
 
+static const fa2_dropout_origin *origin_of(const fa2_problem *problem, const void *args)
+{
+    return problem->op == FA2_OP_FORWARD ? &((const fa2_forward_args *)args)->dropout_origin
+                                         : &((const fa2_backward_args *)args)->dropout_origin;
+}
+
 static fa2_status check_probability(float p)
 {
     if (p >= 0 && p < 1) /* false for NaN */
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID, "dropout.p is %g; it must be at least 0 and less than 1", (double)p);
+}
+
+/* Checks where the call's rows or columns begin. One call makes the keys of 32 rows, or of 64 columns, together. */
+static fa2_status check_begin(const char *name, int32_t begin, int32_t extent)
+{
+    const int32_t most = (INT32_MAX - extent) / FA2I_DROPOUT_BLOCK * FA2I_DROPOUT_BLOCK;
+    if (begin >= 0 && begin <= most && begin % FA2I_DROPOUT_BLOCK == 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "dropout_origin.%s is %d; it must be a multiple of %d from 0 to %d", name,
+                     (int)begin, FA2I_DROPOUT_BLOCK, (int)most);
+}
+
+static fa2_status check_origin(const fa2_problem *p, const fa2_dropout_origin *origin)
+{
+    const int32_t most = INT32_MAX / p->batch;
+    fa2_status st = FA2_OK;
+    FA2_TRY(check_begin("row", origin->row, p->seq_q));
+    FA2_TRY(check_begin("column", origin->column, p->seq_k));
+    if (origin->head < 0 || origin->head > most - p->heads_q)
+        return fa2i_fail(FA2_E_INVALID, "dropout_origin.head is %d; it must be from 0 to %d", (int)origin->head,
+                         (int)(most - p->heads_q));
+    if ((origin->heads != 0 || origin->head != 0) &&
+        (origin->heads < origin->head + p->heads_q || origin->heads > most))
+        return fa2i_fail(FA2_E_INVALID,
+                         "dropout_origin.heads is %d; it must be from %d to %d: the call has %d heads from "
+                         "head %d on",
+                         (int)origin->heads, (int)(origin->head + p->heads_q), (int)most, (int)p->heads_q,
+                         (int)origin->head);
+done:
+    return st;
 }
 
 fa2_status fa2i_dropout_check(const fa2_dropout *dropout)
@@ -112,14 +173,20 @@ done:
     return st;
 }
 
-static void fill_dropout(const fa2_dropout *dropout, fa2i_feature_params *params)
+static void fill_dropout(const fa2_problem *problem, const void *args, fa2i_feature_params *params)
 {
+    const fa2_dropout *dropout = dropout_of(problem, args);
+    const fa2_dropout_origin *origin = origin_of(problem, args);
     const fa2i_dropout_threshold threshold = fa2i_dropout_threshold_of(dropout->p);
     params->seed = (int64_t)dropout->seed;
     params->offset = (int64_t)dropout->offset;
     params->drop_bound = (int32_t)fa2i_dropout_bound(threshold.byte);
     params->drop_part = (int32_t)threshold.part;
     params->keep_scale = fa2i_dropout_scale(dropout->p);
+    params->drop_row = origin->row;
+    params->drop_pair = origin->column / 2;
+    params->drop_head = origin->head;
+    params->drop_heads = origin->heads != 0 ? origin->heads : problem->heads_q;
 }
 
 /* ---- all features ---- */
@@ -149,8 +216,12 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const void *args, con
     fa2_status st = FA2_OK;
     if (has_terms(problem))
         FA2_TRY(check_scale(fa2i_scales_of(problem, args).exponent));
-    if (problem->dropout)
+    if (has_distances(problem))
+        FA2_TRY(check_shift(problem, shift_of(problem, args)));
+    if (problem->dropout) {
         FA2_TRY(check_probability(dropout_of(problem, args)->p));
+        FA2_TRY(check_origin(problem, origin_of(problem, args)));
+    }
     FA2_TRY(check_operands(problem, args, outputs, output_count));
 done:
     return st;
@@ -162,12 +233,14 @@ void fa2i_features_fill(const fa2_problem *problem, const void *args, double sca
     fa2i_operands_fill(problem, args, &params);
     if (has_terms(problem))
         params.inverse_scale = (float)(1 / scale);
+    if (has_distances(problem))
+        params.distance_shift = shift_of(problem, args);
     if (problem->bias != FA2_BIAS_NONE) {
         const fa2_bias_tensor *bias = bias_of(problem, args);
         params.bias_side = are_side(problem, bias, 8) ? 8 : are_side(problem, bias, 2) ? 2 : 1;
     }
     if (problem->dropout)
-        fill_dropout(dropout_of(problem, args), &params);
+        fill_dropout(problem, args, &params);
     fa2i_feature_rows_fill(problem, args, &params);
     *ret_params = params;
 }

@@ -4,8 +4,7 @@
  *
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
-#ifndef FA2I_OPS_FEATURES_H
-#define FA2I_OPS_FEATURES_H
+#pragma once
 
 #include "runtime/ops/operands.h"
 
@@ -26,5 +25,3 @@ fa2_status fa2i_bias_gradient_check(const fa2_problem *problem, const fa2_backwa
 
 /* Fills the parameters from arguments that were checked. scale: the factor of scores in the exponent. */
 void fa2i_features_fill(const fa2_problem *problem, const void *args, double scale, fa2i_feature_params *ret_params);
-
-#endif

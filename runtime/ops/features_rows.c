@@ -38,8 +38,7 @@ static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_
     return fa2i_fail(FA2_E_INVALID,
                      "%s.stride_batch and %s.stride_seq are %lld and %lld: their greatest common divisor "
                      "must be less than 2^31, and the last row of %d pages of %d must lie less than 2^32 "
-                     "times the divisor from the first; make the stride of pages a multiple of the stride "
-                     "of rows",
+                     "times the divisor from the first; make the stride of pages a multiple of the stride of rows",
                      name, name, (long long)tensor->stride_batch, (long long)tensor->stride_seq, (int)pages,
                      (int)fa2i_forward_page(p));
 }

@@ -1,8 +1,7 @@
 /*
  * The functions of features_rows.c that features.c needs. Errors and threads: see features.h.
  */
-#ifndef FA2I_OPS_FEATURES_ROWS_H
-#define FA2I_OPS_FEATURES_ROWS_H
+#pragma once
 
 #include "runtime/ops/operands.h"
 
@@ -12,5 +11,3 @@ fa2_status fa2i_feature_rows_check(const fa2_problem *problem, const void *args,
 
 /* Fills the numbers about rows from arguments that were checked. fa2i_operands_fill fills the pointers. */
 void fa2i_feature_rows_fill(const fa2_problem *problem, const void *args, fa2i_feature_params *params);
-
-#endif

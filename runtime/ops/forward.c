@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include "runtime/ops/call.h"
 
-_Static_assert(offsetof(fa2i_forward_params, features) == 208 && offsetof(fa2i_forward_params, softcap_rate) == 192 &&
+_Static_assert(offsetof(fa2i_forward_params, features) == FA2I_EVERY_BYTES + FA2I_SCORE_BYTES &&
+                   offsetof(fa2i_forward_params, softcap_rate) == FA2I_EVERY_BYTES &&
                    offsetof(fa2i_forward_params, partial) == 176 && offsetof(fa2i_forward_params, scale) == 136,
                "kernels in databases read their parameters at these places");
 

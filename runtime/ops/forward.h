@@ -1,8 +1,7 @@
 /*
  * The forward operation: its parameter block, and the functions for its row in op.c. Other layers use op.h.
  */
-#ifndef FA2I_OPS_FORWARD_H
-#define FA2I_OPS_FORWARD_H
+#pragma once
 
 #include "runtime/base/record.h"
 #include "runtime/ops/features.h"
@@ -69,5 +68,3 @@ double fa2i_forward_bytes(const fa2_problem *problem);
 
 /* Counts the keys that any query sees. The last query stands at the last key. */
 int64_t fa2i_forward_seen_keys(const fa2_problem *problem);
-
-#endif

@@ -137,15 +137,15 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
 {
     operands m = {0}; /* zeroed memory shares no byte with anything */
     fa2_status st = FA2_OK;
-
     FA2_TRY(locate_tensors(problem, args, &m));
     FA2_TRY(check_apart_from_inputs(&m, &m.o));
     if (problem->append)
         FA2_TRY(check_growing(problem, args, &m));
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
-    else if (problem->partial == FA2_PARTIAL_MERGE)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; with partial=2 it is merged, as O is"));
+    else if (fa2i_merges_lse(problem))
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; with %s it is merged, as O is",
+                          problem->carry ? "carry=1" : "partial=2"));
     FA2_TRY(fa2i_scales_check(problem, args));
     FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)
@@ -237,8 +237,8 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
         wrong |= touches_any(workspace, tensors) || touch(workspace, lse);
     /* With addresses below 2^56, ends are below 2^60: the end of a tensor is the sum of four of them, times 2 or 4. */
     all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
-    return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
-           all.reaches >> 56 == 0 && fa2i_scales_check(p, a) == FA2_OK;
+    return !wrong && all.pointers % 16 == 0 && all.strides % (16 / (uint64_t)elem_bytes) == 0 &&
+           all.strides >> 32 == 0 && all.reaches >> 56 == 0 && fa2i_scales_check(p, a) == FA2_OK;
 }
 
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args, const fa2i_grid *grid)

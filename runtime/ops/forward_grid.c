@@ -64,8 +64,7 @@ static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_
     if (splits > 1)
         snprintf(divided, sizeof divided, " x %d splits", (int)splits);
     return fa2i_fail(FA2_E_UNSUPPORTED,
-                     "%lld query tiles x %d heads x %d batches%s are more blocks than one launch can "
-                     "have (%d)",
+                     "%lld query tiles x %d heads x %d batches%s are more blocks than one launch can have (%d)",
                      (long long)row_tiles, (int)problem->heads_q, (int)problem->batch, divided, (int)INT32_MAX);
 }
 
@@ -132,9 +131,11 @@ fa2i_int8_layout fa2i_forward_int8_layout(const fa2i_recipe *recipe, const fa2_p
     fa2i_int8_layout out = {.tiles = (size_t)key_tiles(recipe, problem),
                             .warps = (size_t)fa2i_recipe_step(recipe, FA2I_STEP_QUANTISE)->threads / 32};
     const bool values = recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES;
-    const size_t tensors = values ? 2 : 1;
-    out.scales = values && recipe->keys % 64 == 0 ? 4 * (size_t)(recipe->keys / 64) : 4;
-    out.means_at = tensors * heads * out.tiles * (size_t)recipe->keys * row_bytes;
+    const size_t keys = (size_t)recipe->keys;
+    /* V in whole repetitions of a swizzle, and eight more columns, which have the row sums. */
+    const size_t value_bytes = values ? (keys * (row_bytes + 8) + 1023) / 1024 * 1024 : 0;
+    out.scales = values ? 4 * (keys / 32) : 4;
+    out.means_at = heads * out.tiles * (keys * row_bytes + value_bytes);
     out.scales_at = out.means_at + heads * (size_t)problem->batch * row_bytes * sizeof(float);
     out.counts_at = out.scales_at + heads * out.tiles * out.scales * sizeof(float);
     return out;
@@ -187,7 +188,6 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
     int64_t blocks = 0, partial_rows = 0;
     fa2i_grid grid = {.row_tiles = (int32_t)row_tiles, .splits = 1};
     fa2_status st = FA2_OK;
-
     if (rows > INT32_MAX || row_tiles > INT32_MAX)
         return too_many(problem, row_tiles, 1);
     if (recipe->waves > 0)
@@ -212,8 +212,7 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
     if (recipe->workspace == FA2I_WORKSPACE_SCORES) {
         if (all_rows(problem) > INT64_MAX / 2 / problem->seq_k)
             FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED,
-                              "the scores of %lld rows and %d keys are more bytes "
-                              "than can be counted",
+                              "the scores of %lld rows and %d keys are more bytes than can be counted",
                               (long long)all_rows(problem), (int)problem->seq_k));
         grid.workspace_bytes = (size_t)all_rows(problem) * (size_t)problem->seq_k * elem_bytes;
     }

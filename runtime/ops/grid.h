@@ -2,8 +2,7 @@
  * How a recipe is spread over a device for a problem: the blocks of its steps, splits of the keys, workspace. Each
  * operation computes it (fa2i_op.grid), and a plan keeps it. Plain data.
  */
-#ifndef FA2I_OPS_GRID_H
-#define FA2I_OPS_GRID_H
+#pragma once
 
 #include "runtime/base/record.h"
 
@@ -27,5 +26,3 @@ typedef struct fa2i_grid {
     size_t queries_at;    /* forward: offset of rotated Q in the workspace */
     size_t rows_bytes;    /* part of workspace_bytes: LSE and delta of rows */
 } fa2i_grid;
-
-#endif

@@ -17,7 +17,6 @@
 
 enum {
     ROW_ALIGN_BYTES = 16,
-    ROW_ALIGN_ELEMS = 8,
     DIMENSIONS = 3,
     PLACES_DIMENSIONS = 4,
     PATIENCE = 10000 /* steps of a search; nested strides need about ten */
@@ -192,9 +191,8 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
             farthest = i;
     }
     return fa2i_fail(FA2_E_INVALID,
-                     "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes "
-                     "or beyond",
-                     m->name, dimension_names[farthest], (long long)strides[farthest], (int)m->extents[farthest]);
+                     "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes or beyond", m->name,
+                     dimension_names[farthest], (long long)strides[farthest], (int)m->extents[farthest]);
 }
 
 static fa2_status explain_pointer(const char *name, const void *data, size_t align)
@@ -219,14 +217,13 @@ static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
 fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
                                int32_t elem_bytes, const char *writer, fa2i_memory *ret_memory)
 {
-    const int32_t align_elems = elem_bytes == 1 ? ROW_ALIGN_BYTES : ROW_ALIGN_ELEMS;
+    const int32_t align_elems = ROW_ALIGN_BYTES / elem_bytes;
     const int64_t strides[] = {tensor->stride_batch, tensor->stride_seq, tensor->stride_head};
     const int64_t repeat = writer != NULL ? head_dim : 0, least[] = {repeat, head_dim, repeat};
     const uintptr_t begin = (uintptr_t)tensor->data;
     fa2i_memory *m = ret_memory;
     int64_t end = (int64_t)head_dim * elem_bytes;
     bool wrong = begin == 0 || begin % ROW_ALIGN_BYTES != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END;
-
     m->name = name;
     m->begin = (int64_t)begin;
     m->row_bytes = (int64_t)head_dim * elem_bytes;

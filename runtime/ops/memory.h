@@ -5,8 +5,7 @@
  * Addresses are below 2^60, which is checked, so that sums of a few of them fit 64 bits. Pure functions; thread-safe.
  * Errors: FA2_E_INVALID naming argument, member and limit.
  */
-#ifndef FA2I_OPS_MEMORY_H
-#define FA2I_OPS_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include "runtime/base/problem.h"
@@ -21,10 +20,9 @@ typedef struct fa2i_memory {
     int32_t extents[3];
 } fa2i_memory;
 
-/* Checks and locates a tensor of elements of 1, 2 or 4 bytes. extents: batch, seq, heads. Its pointer is a multiple of
- * 16 bytes. Its strides are multiples of 16 bytes and of 8 elements. A stride of extent 1 is never used, and may be
- * anything. A tensor that is read may repeat batches and heads (stride 0). No two rows of a tensor that is written share
- * a byte. writer: the function that writes it, for messages; NULL: it is read. */
+/* Checks and locates a tensor of elements of 1, 2 or 4 bytes. extents: batch, seq, heads. Its pointer and its strides
+ * are multiples of 16 bytes. A stride of extent 1 is never used, and may be anything. A tensor that is read may repeat
+ * batches and heads (stride 0). No two rows of a tensor that is written share a byte. writer: the function that writes it, for messages; NULL: it is read. */
 fa2_status fa2i_memory_of_rows(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
                                int32_t elem_bytes, const char *writer, fa2i_memory *ret_memory);
 
@@ -47,5 +45,3 @@ bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4
  * Q, K, V and O may be slices of one packed tensor. If strides are so irregular that finding out would take long, the
  * check passes, and the caller is responsible. */
 fa2_status fa2i_memory_check_apart(const fa2i_memory *output, const fa2i_memory *other);
-
-#endif

@@ -52,7 +52,7 @@ static fa2_status locate(const fa2_problem *p, const fa2_merge_args *args, opera
     const size_t rows_bytes = (size_t)all_rows(p) * sizeof(float);
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_rows("parts", &args->parts, extents, p->head_dim, sizeof(float), NULL, &m->parts));
-    FA2_TRY(check_step("parts_stride", args->parts_stride, 8, elem_bytes, count));
+    FA2_TRY(check_step("parts_stride", args->parts_stride, 4, elem_bytes, count));
     if (args->parts_lse == NULL)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "parts_lse is NULL; the LSE of partial results are their weights"));
     FA2_TRY(fa2i_memory_of_array("parts_lse", args->parts_lse, rows_bytes, sizeof(float), &m->part_lse));

@@ -2,8 +2,7 @@
  * The operation that merges partial results: its parameter block, and the functions for its row in op.c. Other layers
  * use op.h.
  */
-#ifndef FA2I_OPS_MERGE_H
-#define FA2I_OPS_MERGE_H
+#pragma once
 
 #include "runtime/base/record.h"
 #include "runtime/ops/grid.h"
@@ -22,5 +21,3 @@ void fa2i_merge_fill(const fa2i_grid *grid, const fa2_problem *problem, const vo
                      fa2i_merge_params *ret_params);
 double fa2i_merge_flop(const fa2_problem *problem);
 double fa2i_merge_bytes(const fa2_problem *problem);
-
-#endif

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/forward.h"
 
 bool fa2i_numbers_asked(const fa2_problem *p)
@@ -94,8 +93,7 @@ static fa2_status check_written(const fa2_problem *p, mention *mentions, size_t 
         if (!mentions[i].is_written || mentions[i].number != mentions[i + 1].number)
             continue;
         return fa2i_fail(FA2_E_INVALID,
-                         "%s and %s are both %d; new keys are written into that %s, so it must be "
-                         "named only once",
+                         "%s and %s are both %d; new keys are written into that %s, so it must be named only once",
                          place_of(p, &mentions[i], one), place_of(p, &mentions[i + 1], other), (int)mentions[i].number,
                          p->paged ? "page" : "row");
     }
@@ -214,7 +212,6 @@ static int32_t first_page(const fa2_problem *p, const void *args, const fa2i_num
     return least_of(n->leftpad[sequence], keys_of(p, args, n, sequence).before) / fa2i_forward_page(p);
 }
 
-/* Checks the pages of one sequence. */
 static fa2_status check_pages(const int32_t *pages, int32_t first, int32_t count, int32_t sequence, int32_t page_count)
 {
     for (int32_t i = first; i < count; i++)

@@ -6,8 +6,7 @@
  * Thread-safe; the only side effect is allocating memory. Errors: FA2_E_INVALID naming operand, place, value and range;
  * FA2_E_MEMORY.
  */
-#ifndef FA2I_OPS_NUMBERS_H
-#define FA2I_OPS_NUMBERS_H
+#pragma once
 
 #include "runtime/ops/operands.h"
 
@@ -40,5 +39,3 @@ int32_t fa2i_numbers_pages(const fa2_problem *problem, const void *args, const f
 
 /* Checks the block table. The other numbers were checked. */
 fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const void *args, const fa2i_numbers *numbers);
-
-#endif

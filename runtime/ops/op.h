@@ -4,8 +4,7 @@
  *
  * Pure functions without CUDA; thread-safe.
  */
-#ifndef FA2I_OPS_OP_H
-#define FA2I_OPS_OP_H
+#pragma once
 
 #include "runtime/ops/backward.h"
 #include "runtime/ops/forward.h"
@@ -89,5 +88,3 @@ int fa2i_op_abi(const fa2_problem *problem);
 
 /* Returns the operation's flop for the problem. */
 double fa2i_problem_flop(const fa2_problem *problem);
-
-#endif

@@ -15,6 +15,8 @@
 enum {
     Kb = FA2I_DIM_Kb,
     Kr = FA2I_DIM_Kr,
+    Qb = FA2I_DIM_Qb,
+    Qr = FA2I_DIM_Qr,
     B = FA2I_DIM_B,
     B1 = FA2I_DIM_B1,
     Hq = FA2I_DIM_Hq,
@@ -61,7 +63,6 @@ const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT] = {
                             .at = AT_##ops_(member_),                                                                  \
                             .param = offsetof(fa2i_feature_params, id_)},
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
 };
 
 _Static_assert(FA2I_OPERAND_COUNT <= 32, "a bit for each");
@@ -74,6 +75,7 @@ _Static_assert(FOLLOWS(fa2_alibi, slopes, stride_batch) && FOLLOWS(fa2_bias_tens
                    FOLLOWS(fa2_kv_scales, data, stride_batch) &&
                    FOLLOWS(fa2i_feature_params, k_scale, k_scale_stride) &&
                    FOLLOWS(fa2i_feature_params, v_scale, v_scale_stride) &&
+                   FOLLOWS(fa2i_feature_params, carried, carried_stride) &&
                    FOLLOWS(fa2i_feature_params, alibi_slopes, alibi_stride) &&
                    FOLLOWS(fa2i_feature_params, bias, bias_batch) && FOLLOWS(fa2i_feature_params, dbias, dbias_batch) &&
                    FOLLOWS(fa2i_feature_params, block_table, table_stride),
@@ -87,7 +89,6 @@ uint32_t fa2i_operands_asked(const fa2_problem *problem)
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, ...)                                          \
     asked |= (uint32_t)(problem->field != 0 && (op & ops) != 0) << FA2I_OPERAND_##id;
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
     if (!fa2i_bias_has_gradient(problem->bias))
         asked &= ~(UINT32_C(1) << FA2I_OPERAND_dbias);
     if (problem->v_in_k)
@@ -154,6 +155,10 @@ static int64_t extent_of(const fa2_problem *p, const void *args, int dim)
         return key_batches(p, forward);
     case FA2I_DIM_Kr:
         return key_rows(p);
+    case FA2I_DIM_Qb:
+        return p->varlen ? 1 : p->batch;
+    case FA2I_DIM_Qr:
+        return p->varlen ? fa2i_forward_total_q(p) : p->seq_q;
     case FA2I_DIM_B:
         return p->batch;
     case FA2I_DIM_B1:
@@ -191,8 +196,8 @@ static void find_extents(const fa2_problem *p, const void *args, int operand, in
 
 const char *fa2i_operand_stride_name(int operand, int dimension, char out[FA2I_STRIDE_CHARS])
 {
-    static const char *const names[] = {[Kb] = "batch", [Kr] = "seq",   [B] = "batch", [Hq] = "head",
-                                        [Hkv] = "head", [Sq] = "query", [Sk] = "key",  [N] = "seq"};
+    static const char *const names[] = {[Kb] = "batch", [Kr] = "seq", [B] = "batch", [Hq] = "head",  [Hkv] = "head",
+                                        [Sq] = "query", [Sk] = "key", [N] = "seq",   [Qb] = "batch", [Qr] = "seq"};
     const fa2i_operand_line *o = &fa2i_operands[operand];
     const char *dot = strrchr(o->member, '.');
     if (dot != NULL)
@@ -229,7 +234,8 @@ static fa2_status locate_tensor(const fa2_problem *p, const void *args, int oper
     find_extents(p, args, operand, e);
     const int32_t extents[] = {p->varlen ? 1 : (int32_t)e[0], p->varlen ? fa2i_forward_total_q(p) : (int32_t)e[1],
                                (int32_t)e[2]};
-    return fa2i_memory_of_tensor(p->dtype, o->name, tensor, extents, (int32_t)e[3], m);
+    return fa2i_memory_of_rows(o->name, tensor, extents, (int32_t)e[3], (int32_t)fa2i_operand_elem_bytes(p, operand),
+                               NULL, m);
 }
 
 static fa2_status locate_array(const fa2_problem *p, const void *args, int operand, fa2i_memory *m)
@@ -254,7 +260,9 @@ static fa2_status locate_array(const fa2_problem *p, const void *args, int opera
     const bool in_rows = o->strides == o->rank && o->rank == FA2I_OPERAND_RANK; /* the last dimension makes the row */
     m->row_bytes = in_rows ? row + reaches[o->rank - 1] : row;
     for (int i = 0; i < o->strides && i < FA2I_OPERAND_RANK - 1; i++) {
-        const int at = o->shape[i] == B || o->shape[i] == Kb ? 0 : o->shape[i] == Hq || o->shape[i] == Hkv ? 2 : 1;
+        const int at = o->shape[i] == B || o->shape[i] == Kb || o->shape[i] == Qb ? 0
+                       : o->shape[i] == Hq || o->shape[i] == Hkv                  ? 2
+                                                                                  : 1;
         m->extents[at] = (int32_t)extents[i];
         m->strides[at] = extents[i] > 1 ? strides[i] * elem_bytes : 0;
     }
@@ -265,7 +273,7 @@ done:
 fa2_status fa2i_operand_locate(const fa2_problem *problem, const void *args, int operand, fa2i_memory *ret_memory)
 {
     const fa2i_operand_line *o = &fa2i_operands[operand];
-    if (o->elem == FA2I_ELEM_DTYPE && o->strides > 0)
+    if (o->rank == FA2I_OPERAND_RANK && o->strides == FA2I_OPERAND_RANK - 1)
         return locate_tensor(problem, args, operand, ret_memory);
     if (fa2i_operand_data(problem->op, args, operand) != NULL)
         return locate_array(problem, args, operand, ret_memory);

@@ -4,8 +4,7 @@
  *
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
-#ifndef FA2I_OPS_OPERANDS_H
-#define FA2I_OPS_OPERANDS_H
+#pragma once
 
 #include "runtime/ops/memory.h"
 #include "runtime/ops/param_kinds.h"
@@ -19,7 +18,6 @@ typedef struct fa2i_feature_params {
 typedef enum fa2i_operand_id {
 #define FA2I_OPERAND(id, ...) FA2I_OPERAND_##id,
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
     FA2I_OPERAND_COUNT
 } fa2i_operand_id;
 
@@ -36,6 +34,8 @@ typedef enum fa2i_dim {
     FA2I_DIM_NONE,
     FA2I_DIM_Kb,
     FA2I_DIM_Kr,
+    FA2I_DIM_Qb,
+    FA2I_DIM_Qr,
     FA2I_DIM_B,
     FA2I_DIM_B1,
     FA2I_DIM_Hq,
@@ -53,6 +53,8 @@ typedef enum fa2i_dim {
 
 typedef enum fa2i_access {
     FA2I_ACCESS_READ,
+    FA2I_ACCESS_TERM,
+    FA2I_ACCESS_ROW,
     FA2I_ACCESS_MAY_READ,
     FA2I_ACCESS_GROW,
     FA2I_ACCESS_WRITE,
@@ -102,7 +104,6 @@ static inline bool fa2i_features_asked(const fa2_problem *problem)
     return false
 #include "runtime/ops/operands.def"
         ;
-#undef FA2I_OPERAND
 }
 
 /* Returns the operand's pointer in the arguments. NULL: they have none. */
@@ -128,5 +129,3 @@ fa2_status fa2i_operand_locate(const fa2_problem *problem, const void *args, int
 /* Copies pointers and strides of all operands into the kernels' parameters. The stride of an extent of 1 becomes 0. The
  * strides of new keys and values are left out. */
 void fa2i_operands_fill(const fa2_problem *problem, const void *args, fa2i_feature_params *params);
-
-#endif

@@ -15,8 +15,8 @@ COLUMNS = ("id", "name", "member", "elem", "shape", "strides", "field", "ops", "
 ELEMS = {"FP32": "fp32", "INT32": "int32", "UINT64": "uint64", "DTYPE": "dtype", "BIAS": "type of the bias",
          "SCALE": "fp32 or fp16"}
 DIMS = {"B1": "B + 1", "One": "1", "P": "pages", "R": "positions", "R2": "rotary_dim / 2", "N": "Sn"}
-ACCESS = {"READ": "read", "MAY_READ": "read, or NULL", "GROW": "read; written with `append`",
-          "WRITE": "written", "MAY_WRITE": "written, or NULL"}
+ACCESS = {"READ": "read", "TERM": "read", "ROW": "read", "MAY_READ": "read, or NULL",
+          "GROW": "read; written with `append`", "WRITE": "written", "MAY_WRITE": "written, or NULL"}
 BEGIN, END = "<!-- runtime/ops/operands.py writes this table -->", "<!-- end of the table -->"
 
 
@@ -34,17 +34,29 @@ def read(path=HERE / "operands.def"):
     return lines
 
 
-# The keywords that are no operands, with their types: before and after the operands.
-BEFORE = ("causal: bool = False,", "window: _Window = None,", "softcap: Optional[float] = None,",
-          "scale: Optional[float] = None,", 'layout: _Layout = "bshd",')
-AFTER = ("dropout_p: Optional[float] = 0.0,", "max_seqlen_q: Optional[int] = None,",
-          "max_seqlen_k: Optional[int] = None,", "rotary_interleaved: bool = False,",
-          'sums: Optional[Literal["fp32", "fast"]] = "fp32",', 'scores: Optional[Literal["exact", "int8"]] = "exact",')
+# Lists that runtime/python/native/settings.def includes: how a line gives a keyword, and what the line then is.
+KEYWORDS = {
+    "operands.def": (r"(?<!_)KEYWORD\((\w+),", r'SETTING(\1, None, "Any",'),
+    "factors.def": (r"^FA2I_FACTOR\(\w+, [\w()]+, (\w+),", r'SETTING(\1, None, "Optional[float]",'),
+}
+
+
+def settings(path=HERE.parent / "python/native/settings.def"):
+    """Returns the settings of a call as a stub file has them."""
+    def included(match):
+        pattern, line = KEYWORDS[match[2]]
+        text = (HERE.parent / match[1] / match[2]).read_text(encoding="utf-8").split("*/", 1)[1]
+        return "\n".join(re.sub(pattern, line, found[0]) for found in re.finditer(pattern, text, re.M))
+
+    text = re.sub(r'^#include "runtime/(\w+)/(\w+\.def)"$', included,
+                  path.read_text(encoding="utf-8").split("*/", 1)[1], flags=re.M)
+    return [f"{word}: {kind} = {default}," for word, default, kind in
+            re.findall(r'^SETTING\((\w+), ([\w.\']+), "([^"]+)",', text, re.M)]
 
 
 def stub(template):
     """Returns the stub file: the place's own indent and line width hold for the keywords, too."""
-    words = [*BEFORE, *(f"{line['keyword']}: Any = None," for line in read() if line["keyword"]), *AFTER]
+    words = settings()
 
     def filled(match):
         rows, indent = [""], match[1]

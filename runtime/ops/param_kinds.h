@@ -2,8 +2,7 @@
  * Members of a parameter block for the run time, by their kind in params.def. Device pointers are numbers here. Include
  * this before a params.def. FA2I_FEATURE_PARAM members are ordinary members here.
  */
-#ifndef FA2I_OPS_PARAM_KINDS_H
-#define FA2I_OPS_PARAM_KINDS_H
+#pragma once
 
 #include <stdint.h>
 #include "fa2.h"
@@ -21,6 +20,8 @@
 #define FA2I_PARAM(kind, name)         FA2I_PARAM_##kind(name)
 #define FA2I_FEATURE_PARAM(kind, name) FA2I_PARAM_##kind(name)
 #define FA2I_KV_PARAM(kind, name)      FA2I_PARAM_##kind(name)
+#define FA2I_CARRY_PARAM(kind, name)   FA2I_PARAM_##kind(name)
+#define FA2I_DROPOUT_PARAM(kind, name) FA2I_PARAM_##kind(name)
 
 /* Fills a STRIDES member from a tensor. */
 static inline void fa2i_param_strides(const fa2_tensor *tensor, int64_t out[3])
@@ -29,5 +30,3 @@ static inline void fa2i_param_strides(const fa2_tensor *tensor, int64_t out[3])
     out[1] = tensor->stride_seq;
     out[2] = tensor->stride_head;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Computes among how many blocks the keys of a row tile are divided. Only this file does: the launch uses it, and so
  * does the generator's cost model (host.splits of runtime/lua). Pure arithmetic; thread-safe.
  */
-#ifndef FA2I_OPS_SPLITS_H
-#define FA2I_OPS_SPLITS_H
+#pragma once
 
 #include "runtime/base/problem.h"
 
@@ -20,5 +19,3 @@ int64_t fa2i_row_tile_keys(const fa2_problem *problem, int rows);
  * max_splits, and at most the number of steps of `keys` keys. The splits are even: none has more than ceil(steps /
  * splits) steps, and each has some unless a mask hides its keys. The problem is valid. */
 int32_t fa2i_split_count(const fa2_problem *problem, int sm_count, const fa2i_splitting *splitting);
-
-#endif

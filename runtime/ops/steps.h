@@ -4,8 +4,7 @@
  *
  * Pure functions; thread-safe.
  */
-#ifndef FA2I_OPS_STEPS_H
-#define FA2I_OPS_STEPS_H
+#pragma once
 
 #include "fa2.h"
 
@@ -16,5 +15,3 @@
  * (geometric mean), and at most 7 % (tests/bench/rounding.lua). For packed sequences seq_q and seq_k are rounded up to
  * powers of two, and totals to four steps an octave. batch is rounded to the nearest of two steps an octave. */
 fa2_problem fa2i_problem_asked(const fa2_problem *problem, int sm_count);
-
-#endif

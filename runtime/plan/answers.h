@@ -7,8 +7,7 @@
  * Not thread-safe: the planner's caller holds the lock. Errors: FA2_E_MEMORY, and the table is unchanged. Ownership:
  * the table owns its answers. A pointer to one is valid until the next answer is added.
  */
-#ifndef FA2I_ANSWERS_H
-#define FA2I_ANSWERS_H
+#pragma once
 
 #include "runtime/plan/plan.h"
 
@@ -47,5 +46,3 @@ fa2_status fa2i_answers_add(fa2i_answers *answers, fa2i_class_answer *answer);
 
 void fa2i_answer_free(fa2i_class_answer *answer); /* NULL is fine */
 void fa2i_answers_done(fa2i_answers *answers);    /* zeroed objects are fine */
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Not thread-safe. Ownership: fa2i_call_table_done frees what a table holds.
  */
-#ifndef FA2I_CALL_TABLE_H
-#define FA2I_CALL_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ typedef struct fa2i_call_table {
 bool fa2i_call_table_add(fa2i_call_table *table, const fa2_problem *problem, uint64_t calls);
 
 void fa2i_call_table_done(fa2i_call_table *table); /* zeroed objects are fine */
-
-#endif

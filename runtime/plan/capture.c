@@ -21,7 +21,6 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
-#include "runtime/base/status.h"
 #include "runtime/plan/call_table.h"
 #include "runtime/plan/capture_file.h"
 
@@ -228,15 +227,13 @@ fa2_status fa2i_capture_open(const fa2i_counters *counters, fa2i_capture **ret_c
     const fa2i_call_counts none = {0};
     char *real = NULL;
     pthread_condattr_t attributes;
-
     *ret_capture = NULL;
     if (path == NULL)
         return FA2_OK;
     FA2_TRY(find_file(path, &real));
     FA2_TRY(fa2i_capture_file_add(real, &none)); /* reports an unusable file early */
-    fa2i_capture *capture = fa2i_alloc(sizeof *capture);
-    if (capture == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a capture"));
+    fa2i_capture *capture = NULL;
+    FA2_TRY(FA2I_NEW(capture, 1));
     capture->path = real;
     capture->counters = counters;
     real = NULL; /* ownership has moved to the capture */

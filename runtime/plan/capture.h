@@ -15,8 +15,7 @@
  * fa2i_capture_trouble reports it. The counts are kept, and the next write tries again. Thread-safe, except for
  * fa2i_capture_close.
  */
-#ifndef FA2I_CAPTURE_H
-#define FA2I_CAPTURE_H
+#pragma once
 
 #include "runtime/plan/counters.h"
 
@@ -35,5 +34,3 @@ void fa2i_capture_add(fa2i_capture *capture, const fa2_problem *problem);
 
 /* Returns FA2_E_IO once when writing begins to fail, else FA2_OK. */
 fa2_status fa2i_capture_trouble(fa2i_capture *capture);
-
-#endif

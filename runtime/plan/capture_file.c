@@ -27,7 +27,6 @@ enum { LOCK_TRIES = 100, LOCK_NAP_MS = 20, CHUNK_BYTES = 1 << 16 };
 static const char calls_header[] = "calls"
 #define FA2I_FIELD(name, ...) "," #name
 #include "runtime/base/problem.def"
-#undef FA2I_FIELD
     ;
 static const char counters_header[] = "value,counter";
 
@@ -86,12 +85,8 @@ static fa2_status make_room(fa2i_call_counts *counts)
     const bool full = counts->count == counts->capacity;
     if (full)
         merge(counts);
-    if (full && counts->count >= counts->capacity / 2) { /* otherwise merging made room for a while */
-        fa2i_call_count *grown = fa2i_room_for(counts->items, counts->capacity + 1, &counts->capacity, sizeof *grown);
-        if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for the counts of %zu problems", counts->count);
-        counts->items = grown;
-    }
+    if (full && counts->count >= counts->capacity / 2) /* otherwise merging made room for a while */
+        return FA2I_GROW(counts->items, counts->capacity + 1, counts->capacity);
     return FA2_OK;
 }
 
@@ -112,12 +107,8 @@ fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *pro
     fa2i_text text = {0};
     char *row = NULL;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        const int32_t value = fa2i_field_get(problem, field);
-        const char *word = fa2i_field_word(field, value);
-        if (word != NULL)
-            fa2i_text_add(&text, "%s%s", field == 0 ? "" : ",", word);
-        else
-            fa2i_text_add(&text, "%s%" PRId32, field == 0 ? "" : ",", value);
+        char value[FA2I_VALUE_CHARS];
+        fa2i_text_add(&text, "%s%s", field == 0 ? "" : ",", fa2i_field_text(problem, field, value));
     }
     const fa2_status st = fa2i_text_take(&text, &row);
     return st == FA2_OK ? add_text(counts, row, calls) : st;
@@ -294,7 +285,6 @@ static fa2_status add_to_file(const char *path, const char *header, const fa2i_c
     fa2i_text fresh = {0}, content = {0};
     struct stat status;
     int file = -1;
-
     fa2i_text_add(&fresh, "%s.new", path);
     if (fresh.failed)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a path"));

@@ -6,8 +6,7 @@
  *
  * Not thread-safe. Processes exclude each other by a lock.
  */
-#ifndef FA2I_CAPTURE_FILE_H
-#define FA2I_CAPTURE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *count
 
 /* The same for the counters, in the file path.counters. A value of 0 makes no line. */
 fa2_status fa2i_capture_file_add_counters(const char *path, const uint64_t values[FA2I_COUNTERS]);
-
-#endif

@@ -53,7 +53,6 @@ fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try
 {
     size_t chosen = count, tried = 0;
     int compiled = 0, spills = 0;
-
     for (size_t i = 0; i < count && (chosen == count || spills > 0); i++) {
         fa2i_trial trial = {.usable = false};
         if (options[i].compile && compiled == FA2I_COMPILE_MOST)
@@ -85,18 +84,11 @@ static double time_in(const fa2i_evidence *evidence, const fa2i_known_set *set, 
 
 static fa2_rule rule_of(fa2i_rests rests)
 {
-    switch (rests) {
-    case FA2I_RESTS_MEASURED:
-        return FA2_RULE_EXACT;
-    case FA2I_RESTS_NEARBY:
-        return FA2_RULE_NEAREST;
-    case FA2I_RESTS_ELSEWHERE:
-        return FA2_RULE_ARCH;
-    case FA2I_RESTS_MODEL:
-        return FA2_RULE_DEFAULT;
-    }
-    assert(false && "unknown basis");
-    return FA2_RULE_DEFAULT;
+    static const fa2_rule rules[] = {[FA2I_RESTS_MEASURED] = FA2_RULE_EXACT,
+                                     [FA2I_RESTS_NEARBY] = FA2_RULE_NEAREST,
+                                     [FA2I_RESTS_ELSEWHERE] = FA2_RULE_ARCH,
+                                     [FA2I_RESTS_MODEL] = FA2_RULE_DEFAULT};
+    return rules[rests];
 }
 
 /* Returns the index of a text, or count if no option has it. */

@@ -5,31 +5,10 @@
  * Pure functions without CUDA or database. The caller supplies the way to use a kernel. The run time and `fa2-tune
  * explain` are the callers, so both decide alike.
  */
-#ifndef FA2I_CHOOSE_H
-#define FA2I_CHOOSE_H
+#pragma once
 
-#include "cache/cache.h"
+#include "cache/content/notes.h"
 #include "runtime/lua/generator.h"
-
-/* The basis of a choice. */
-typedef struct fa2i_decision {
-    fa2_rule rule;
-    fa2_problem problem; /* the problem that was measured or ranked; with FA2_RULE_DEFAULT the problem as the model saw
-                          * it */
-    char device[128];    /* the card on which it was measured or ranked */
-    bool real;           /* true: that card is a device; false: it stands for an SM */
-    bool measured;       /* false: modelled */
-    double median_us;    /* the kernel's time on that problem and card, if measured; else 0 */
-    double distance;     /* distance from that problem; 0 for FA2_RULE_EXACT */
-    double estimate_us;  /* estimated time on this problem; for FA2_RULE_EXACT the measured time */
-    bool corrected;      /* the model's estimate, corrected by measurements of other classes */
-    fa2_problem neighbour; /* if corrected: the nearest of the measured problems */
-    bool replaces;         /* passed_over is the problem's winner */
-    size_t passed_count;   /* number of better kernels that cannot be used */
-    /* The first of them. "" if its record is unreadable, too. */
-    char passed_over[FA2I_VARIANT_CHARS];
-    char why[FA2I_WHY_CHARS]; /* why passed_over cannot be used */
-} fa2i_decision;
 
 /* Returns this card's winner for exactly this problem among choices (fa2i_cache_choices), or NULL. A choice is this
  * card's if name, SM, SM count, shared memory and L2 agree and a device made it. A choice without a fault is
@@ -83,5 +62,3 @@ typedef struct fa2i_runner_up {
 /* Finds the first usable option after the chosen text. If no option has that text, it considers all options. */
 fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count, const fa2i_decision *decision,
                                  const char *chosen, fa2i_try_fn try_option, void *user, fa2i_runner_up *ret_runner_up);
-
-#endif

@@ -55,10 +55,9 @@ struct fa2_context {
 static fa2_status check_arch(int arch)
 {
     fa2i_text known = {0};
-    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++) {
+    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
         if (arch == 0 || arch == archs[i])
             return FA2_OK;
-    }
     for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
         fa2i_text_add(&known, "%s%d", i == 0 ? "" : ", ", archs[i]);
     fa2i_fail(FA2_E_INVALID, "config.arch is %d; it must be 0, or one of %s", arch,
@@ -102,18 +101,13 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     const void *read = NULL;
     fa2_config copy;
     char kept[FA2I_MESSAGE_BYTES];
-
     if (ret_context == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_context is NULL");
     fa2i_message_keep(kept);
     FA2_TRY(fa2i_sized_read(&fa2i_sized_config, config != NULL ? config : &defaults, &copy, &read));
     config = read;
     FA2_TRY(check_config(config));
-    context = fa2i_alloc(sizeof(*context));
-    if (context == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "no memory for a context");
-        goto done;
-    }
+    FA2_TRY(FA2I_NEW(context, 1));
     context->checks_numbers = config->check_numbers;
     context->rounding_every = config->rounding_every;
     context->rounding = config->rounding;
@@ -171,18 +165,16 @@ static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_probl
  * unmapped: the kernel was needed for a call that its problem's kernel does not serve. */
 static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
 {
-    char text[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, text, sizeof(text));
+    const fa2i_shape text = fa2i_problem_shape(problem);
     if (unmapped)
         return fa2i_fail(FA2_E_CAPTURE,
                          "%s: no tensor map has these strides, the kernel without maps is not "
-                         "prepared, and the stream is being captured: make the call once before "
-                         "the capture begins",
-                         text);
+                         "prepared, and the stream is being captured: make the call once before the capture begins",
+                         text.text);
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "
                      "the capture begins (a problem stays prepared until %d others were prepared or called)",
-                     text, FA2I_PLANS_KEPT);
+                     text.text, FA2I_PLANS_KEPT);
 }
 
 /* Counts the time that a caller lost because it found no plan. */
@@ -295,7 +287,6 @@ fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, 
 {
     fa2_status st = FA2_OK;
     fa2i_ready ready;
-
     if (ret_bytes == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_bytes is NULL");
     FA2_TRY(get_ready(context, problem, &ready));
@@ -322,7 +313,6 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem, fa2_exp
     fa2_status st = FA2_OK;
     fa2i_plan plan;
     fa2_problem copy;
-
     if (ret_explanation == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_explanation is NULL");
     FA2_TRY(fa2i_sized_check(&fa2i_sized_explanation, ret_explanation->struct_bytes));
@@ -482,9 +472,7 @@ static fa2_status tell_rounding(fa2_context *context, const fa2i_ready *ready, c
     FA2_TRY(fa2i_device_is_capturing(&context->device, stream, &capturing));
     if (capturing)
         return FA2_OK;
-    heads = fa2i_alloc_array((size_t)problem->heads_kv, sizeof *heads);
-    if (heads == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %d heads", (int)problem->heads_kv));
+    FA2_TRY(FA2I_NEW(heads, (size_t)problem->heads_kv));
     FA2_TRY(read_rounding(context, ready, problem, args, stream, heads));
     context->rounding(context->rounding_user, problem, heads);
 done:

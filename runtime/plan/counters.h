@@ -4,8 +4,7 @@
  * Any thread may add and read at any time. A call adds one number to a counter, without a lock. Values that are read
  * together need not be of one moment.
  */
-#ifndef FA2I_COUNTERS_H
-#define FA2I_COUNTERS_H
+#pragma once
 
 #include <stdatomic.h>
 #include "fa2.h"
@@ -13,7 +12,6 @@
 typedef enum fa2i_counter {
 #define FA2I_COUNTER(name) FA2I_COUNTER_##name,
 #include "runtime/plan/counters.def"
-#undef FA2I_COUNTER
     FA2I_COUNTERS
 } fa2i_counter;
 
@@ -38,5 +36,3 @@ static inline void fa2i_count_call(fa2i_counters *counters, fa2_rule rule)
 
 /* Reads all values, in the order of fa2i_counter. */
 void fa2i_counters_read(const fa2i_counters *counters, uint64_t ret_values[FA2I_COUNTERS]);
-
-#endif

@@ -2,8 +2,7 @@
  * The planner's database file: opening it, following it when it is deleted, replaced or repaired, and storing kernels.
  * Threads: see planner.h.
  */
-#ifndef FA2I_PLAN_DATABASE_H
-#define FA2I_PLAN_DATABASE_H
+#pragma once
 
 #include "runtime/plan/state.h"
 
@@ -23,5 +22,3 @@ fa2_status fa2i_planner_follow_file(fa2i_planner *planner);
  * the database lacks: compiled code, and what the driver reported about PTX. A planner that predicts only treats the
  * artifact as loaded. */
 fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel *kernel, bool compiled);
-
-#endif

@@ -11,27 +11,19 @@
 
 const char *fa2_rule_string(fa2_rule rule)
 {
-    switch (rule) {
-    case FA2_RULE_EXACT:
-        return "exact";
-    case FA2_RULE_NEAREST:
-        return "nearest";
-    case FA2_RULE_ARCH:
-        return "arch";
-    case FA2_RULE_DEFAULT:
-        return "default";
-    case FA2_RULE_SHIPPED:
-        return "shipped";
-    }
-    return "unknown rule";
+    static const char *const words[] = {[FA2_RULE_EXACT] = "exact",
+                                        [FA2_RULE_NEAREST] = "nearest",
+                                        [FA2_RULE_ARCH] = "arch",
+                                        [FA2_RULE_DEFAULT] = "default",
+                                        [FA2_RULE_SHIPPED] = "shipped"};
+    const size_t at = (size_t)rule;
+    return at < sizeof words / sizeof *words ? words[at] : "unknown rule";
 }
 
 static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
 {
     const char *how = d->measured ? "measured" : "ranked by the cost model";
-    char tuned[FA2I_PROBLEM_CHARS];
-
-    fa2i_problem_format(&d->problem, tuned, sizeof(tuned));
+    const fa2i_shape tuned = fa2i_problem_shape(&d->problem);
     if (d->rule == FA2_RULE_EXACT)
         snprintf(out, out_bytes, "%s for this very problem, %s on this device",
                  d->passed_count > 0 ? "the fastest that can be used" : "the fastest", how);
@@ -39,7 +31,7 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
         fa2i_shown_write(out, out_bytes,
                          "nothing of this kind is tuned here: the best of all estimates, about " FA2I_US " us, by what "
                          "comes with fa2, %s on a %.100s; the nearest is %.200s (distance %.3g)",
-                         d->estimate_us, how, d->device, tuned, d->distance);
+                         d->estimate_us, how, d->device, tuned.text, d->distance);
     else
         snprintf(out, out_bytes,
                  "this problem is not tuned here: the best of all estimates, about " FA2I_US " us, carried "
@@ -48,7 +40,7 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
                  d->rule == FA2_RULE_NEAREST ? "on this device"
                  : d->real                   ? "on another card"
                                              : "offline",
-                 tuned, d->distance);
+                 tuned.text, d->distance);
 }
 
 static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan, char *out, size_t out_bytes)
@@ -70,14 +62,13 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
     if (wanted_arch != 0)
         snprintf(out, out_bytes, "kernels for sm_%d are asked for: %s%s", wanted_arch, which, ptx);
     else if (plan->decision.corrected) {
-        char neighbour[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(&plan->decision.neighbour, neighbour, sizeof(neighbour));
         snprintf(out, out_bytes,
                  "nothing of this kind is tuned for sm_%d: %s%s, as measurements of other kinds correct "
                  "it, the nearest %.200s; estimated at " FA2I_US " us",
-                 card_arch, which, ptx, neighbour, plan->decision.estimate_us);
+                 card_arch, which, ptx, fa2i_problem_shape(&plan->decision.neighbour).text, plan->decision.estimate_us);
     } else
-        snprintf(out, out_bytes, "of this kernel nothing near is tuned for sm_%d: %s%s, estimated at " FA2I_US " us",
+        snprintf(out, out_bytes,
+                 "no problem near this one is tuned for sm_%d with this kernel: %s%s, estimated at " FA2I_US " us",
                  card_arch, which, ptx, plan->decision.estimate_us);
 }
 
@@ -102,7 +93,6 @@ void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan, co
     const fa2i_slot *slot = plan->ready.slot;
     const fa2i_decision *d = &plan->decision;
     fa2_explanation *e = ret_explanation;
-
     *e = (fa2_explanation){.rule = d->rule,
                            .measured = d->measured,
                            .tuned_problem = d->problem,

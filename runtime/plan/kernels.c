@@ -13,7 +13,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 
 enum { LOG_CHARS = 400 /* so much of a compiler's log goes into a message */ };
@@ -76,7 +75,6 @@ fa2_status fa2i_kernels_fail_compile(const fa2i_kernel *kernel)
                          log[0] == '\0' ? ", as its record says" : ": ");
 }
 
-/* Returns the entry of a target, or NULL. */
 static const fa2i_refused_code *find_refused(const fa2i_kernels *kernels, const char *target)
 {
     for (int i = 0; i < kernels->refused_count; i++)

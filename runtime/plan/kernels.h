@@ -5,8 +5,7 @@
  * Not thread-safe: the planner's caller holds the lock. A loaded slot does not change, and may be read without it.
  * Ownership: slots and their contents stay at one address until fa2i_kernels_done.
  */
-#ifndef FA2I_KERNELS_H
-#define FA2I_KERNELS_H
+#pragma once
 
 #include "runtime/base/status.h"
 #include "runtime/cuda/loaded.h"
@@ -84,5 +83,3 @@ fa2_status fa2i_kernels_fail(const fa2i_slot *slot);
 fa2_status fa2i_kernels_fail_compile(const fa2i_kernel *kernel);
 
 void fa2i_kernels_done(fa2i_kernels *kernels); /* zeroed objects are fine */
-
-#endif

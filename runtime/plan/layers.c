@@ -1,6 +1,8 @@
 #include "runtime/plan/layers.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "cache/shipped/shipped.h"
@@ -40,7 +42,9 @@ static fa2_status add_file(const char *path, fa2i_log_fn log, void *log_user, fa
     if (is_open(layers, path))
         return FA2_OK;
     if (layers->count == FA2I_LAYERS_MAX)
-        st = fa2i_fail(FA2_E_INVALID, "%s: FA2_SYSTEM_DB names more than %d files", path, FA2I_LAYERS_MAX);
+        st = fa2i_fail(FA2_E_INVALID,
+                       "%s: is one more than the %d that are read; FA2_SYSTEM_DB names those that you want", path,
+                       FA2I_LAYERS_MAX);
     else
         st = fa2i_cache_open(path, FA2I_CACHE_READ, log, log_user, &cache);
     if (st == FA2_E_MEMORY)
@@ -54,46 +58,60 @@ static fa2_status add_file(const char *path, fa2i_log_fn log, void *log_user, fa
     return FA2_OK;
 }
 
-static fa2_status add_files(char *paths, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
+/* paths: with ':' between them. */
+static fa2_status add_named(const char *paths, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
 {
-    char *rest = NULL;
-    fa2_status st = FA2_OK;
-    fa2i_naming_set("FA2_SYSTEM_DB");
-    for (char *path = strtok_r(paths, ":", &rest); st == FA2_OK && path != NULL; path = strtok_r(NULL, ":", &rest))
+    char *rest = NULL, *copy = fa2i_strdup(paths);
+    fa2_status st = copy != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for paths of databases");
+    for (char *path = copy != NULL ? strtok_r(copy, ":", &rest) : NULL; st == FA2_OK && path != NULL;
+         path = strtok_r(NULL, ":", &rest))
         st = add_file(path, log, log_user, layers);
-    fa2i_naming_set(NULL);
+    fa2i_free(copy);
     return st;
 }
 
-/* *ret_paths: with ':' between them; NULL: there is none. The caller owns it. */
-static fa2_status find_paths(const char *share, char **ret_paths)
+static int is_database(const struct dirent *entry)
 {
-    const char *given = fa2i_environment_given("FA2_SYSTEM_DB");
-    struct stat info;
-    fa2i_text text = {0};
-    *ret_paths = NULL;
-    if (given != NULL)
-        fa2i_text_add(&text, "%s", given);
-    else if (share != NULL)
-        fa2i_text_add(&text, "%s/" FA2I_LAYERS_DEFAULT, share);
-    else
-        return FA2_OK;
-    fa2_status st = fa2i_text_take(&text, ret_paths);
-    if (st == FA2_OK && given == NULL && stat(*ret_paths, &info) != 0) {
-        fa2i_free(*ret_paths);
-        *ret_paths = NULL;
+    const char *end = strrchr(entry->d_name, '.');
+    return entry->d_name[0] != '.' && end != NULL && strcmp(end, ".db") == 0 &&
+           strcmp(entry->d_name, FA2I_SHARE_TIMES) != 0;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name); /* the same order in every locale */
+}
+
+/* A folder that cannot be read has no databases; share.c says so. */
+static fa2_status add_folder(const char *folder, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
+{
+    struct dirent **entries = NULL;
+    fa2_status st = FA2_OK;
+    const int count = scandir(folder, &entries, is_database, by_name);
+    for (int i = 0; i < count; i++) {
+        char *path = NULL;
+        if (st == FA2_OK)
+            st = fa2i_text_make(&path, "%s/%s", folder, entries[i]->d_name);
+        if (st == FA2_OK)
+            st = add_file(path, log, log_user, layers);
+        fa2i_free(path);
+        free(entries[i]);
     }
+    free(entries);
     return st;
 }
 
 fa2_status fa2i_layers_open(const char *share, fa2i_log_fn log, void *log_user, fa2i_layers *ret_layers)
 {
     fa2i_layers layers = {.count = 0};
-    char *paths = NULL;
-    fa2_status st = find_paths(share, &paths);
-    if (st == FA2_OK && paths != NULL)
-        st = add_files(paths, log, log_user, &layers);
-    fa2i_free(paths);
+    fa2_status st = FA2_OK;
+    const char *given = fa2i_environment_given("FA2_SYSTEM_DB");
+    fa2i_naming_set("FA2_SYSTEM_DB");
+    if (given != NULL)
+        st = add_named(given, log, log_user, &layers);
+    else if (share != NULL)
+        st = add_folder(share, log, log_user, &layers);
+    fa2i_naming_set(NULL);
     if (st != FA2_OK)
         fa2i_layers_close(&layers);
     *ret_layers = layers;
@@ -109,23 +127,47 @@ void fa2i_layers_close(fa2i_layers *layers)
 
 /* ---- reading ---- */
 
-fa2_status fa2i_layers_get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
-                                  bool with_image, fa2i_kernel *ret_kernel)
+/* *ret_from: the database that has it; unchanged after an error. */
+static fa2_status get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi, bool with_image,
+                             fa2i_kernel *ret_kernel, fa2i_cache **ret_from)
 {
     char why[FA2I_MESSAGE_BYTES] = "no database has the kernel";
     fa2_status st = FA2_E_NOT_FOUND;
     if (own != NULL)
         st = fa2i_cache_get_kernel(own, key, abi, with_image, ret_kernel);
+    if (st == FA2_OK)
+        *ret_from = own;
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
     if (own != NULL)
         snprintf(why, sizeof why, "%s", fa2_last_message());
     for (size_t i = 0; i < below->count; i++) {
         const fa2_status found = fa2i_cache_get_kernel(below->caches[i], key, abi, with_image, ret_kernel);
+        if (found == FA2_OK)
+            *ret_from = below->caches[i];
         if (found == FA2_OK || found == FA2_E_MEMORY)
             return found;
     }
     return fa2i_fail(st, "%s", why);
+}
+
+fa2_status fa2i_layers_get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
+                                  bool with_image, fa2i_kernel *ret_kernel)
+{
+    fa2i_cache *from = NULL;
+    return get_kernel(own, below, key, abi, with_image, ret_kernel, &from);
+}
+
+fa2_status fa2i_layers_find_code(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
+                                 char **ret_path)
+{
+    fa2i_cache *from = NULL;
+    fa2i_kernel kernel = {0};
+    fa2_status st = get_kernel(own, below, key, abi, true, &kernel, &from);
+    if (st == FA2_OK && (*ret_path = fa2i_strdup(fa2i_cache_path(from))) == NULL)
+        st = fa2i_fail(FA2_E_MEMORY, "no memory for the path of a database");
+    fa2i_kernel_done(&kernel);
+    return st;
 }
 
 fa2i_outcome fa2i_layers_refutation(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key)
@@ -166,18 +208,17 @@ static fa2_status append_choices(fa2i_cache *own, fa2i_cache *cache, int arch, c
 {
     fa2i_choice *more = NULL;
     size_t more_count = 0, capacity = *count;
-    const fa2_status st = fa2i_cache_choices(cache, arch, problem, abi, &more, &more_count);
+    fa2_status st = fa2i_cache_choices(cache, arch, problem, abi, &more, &more_count);
     if (st != FA2_OK || more_count == 0)
         return st == FA2_E_MEMORY ? st : FA2_OK;
-    fa2i_choice *grown = fa2i_room_for(*choices, *count + more_count, &capacity, sizeof *grown);
-    if (grown != NULL) {
+    st = FA2I_GROW(*choices, *count + more_count, capacity);
+    if (st == FA2_OK) {
         refute(own, more, more_count);
-        memcpy(grown + *count, more, more_count * sizeof *more);
-        *choices = grown;
+        memcpy(*choices + *count, more, more_count * sizeof *more);
         *count += more_count;
     }
     fa2i_free(more);
-    return grown != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for winners");
+    return st;
 }
 
 fa2_status fa2i_layers_choices(fa2i_cache *own, const fa2i_layers *below, int arch, const fa2_problem *problem, int abi,

@@ -65,31 +65,12 @@ static void find_key(const fa2i_planner *planner, const fa2i_question *question,
 
 /* ---- recalling ---- */
 
-static fa2i_decision decision_of(const fa2i_stored_answer *stored)
-{
-    fa2i_decision decision = {.rule = stored->rule,
-                              .problem = stored->near,
-                              .real = stored->real,
-                              .measured = stored->measured,
-                              .median_us = stored->median_us,
-                              .distance = stored->distance,
-                              .estimate_us = stored->estimate_us,
-                              .corrected = stored->corrected,
-                              .neighbour = stored->neighbour,
-                              .passed_count = (size_t)stored->passed_count};
-    memcpy(decision.device, stored->device, sizeof decision.device);
-    memcpy(decision.passed_over, stored->passed_over, sizeof decision.passed_over);
-    memcpy(decision.why, stored->why, sizeof decision.why);
-    return decision;
-}
-
 fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2i_question *question,
                                   fa2i_class_answer *ret_answer, fa2i_key *ret_kernel, bool *ret_found)
 {
     fa2_status st = FA2_OK;
     fa2i_stored_answer stored;
     fa2i_key key;
-
     *ret_found = false;
     if (!is_for_notes(planner))
         return FA2_OK;
@@ -102,7 +83,7 @@ fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, c
     ret_answer->unmapped = question->unmapped;
     ret_answer->for_step = !question->exact;
     ret_answer->tried = (size_t)stored.tried;
-    ret_answer->decision = decision_of(&stored);
+    ret_answer->decision = stored.decision;
     *ret_kernel = stored.kernel;
     *ret_found = true;
 done: /* other failures come again when the model is asked, and are reported there */
@@ -131,27 +112,14 @@ void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const
                               const fa2i_class_answer *answer)
 {
     fa2i_notes *notes = &planner->notes;
-    const fa2i_decision *d = &answer->decision;
     if (!is_written(planner) || notes->answer_count == FA2I_NOTES_ANSWERS || notes->noted == FA2I_NOTES_MOST ||
         planner->calibrations[question->asked.op].is_partial ||
         (!question->exact && has_shipped_in_step(planner, &question->asked)) || find_basis(planner) != FA2_OK)
         return;
     fa2i_stored_answer stored = {.basis = planner->basis,
                                  .kernel = answer->slot->key,
-                                 .rule = d->rule,
                                  .tried = (int)answer->tried,
-                                 .estimate_us = d->estimate_us,
-                                 .measured = d->measured,
-                                 .median_us = d->median_us,
-                                 .distance = d->distance,
-                                 .real = d->real,
-                                 .near = d->problem,
-                                 .corrected = d->corrected,
-                                 .neighbour = d->neighbour,
-                                 .passed_count = (int)d->passed_count};
-    memcpy(stored.device, d->device, sizeof stored.device);
-    memcpy(stored.passed_over, d->passed_over, sizeof stored.passed_over);
-    memcpy(stored.why, d->why, sizeof stored.why);
+                                 .decision = answer->decision};
     memcpy(stored.class_key, of->key, sizeof stored.class_key);
     find_key(planner, question, &stored.question);
     /* The evidence is of that version. Since then this process wrote only the chosen kernel. */

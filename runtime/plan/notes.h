@@ -6,8 +6,7 @@
  * second, and at the end. Writing does not wait for a lock. A lost note only costs the next process time. Threads: see
  * planner.h.
  */
-#ifndef FA2I_PLAN_NOTES_H
-#define FA2I_PLAN_NOTES_H
+#pragma once
 
 #include "runtime/plan/state.h"
 
@@ -33,5 +32,3 @@ void fa2i_planner_note_used(fa2i_planner *planner, const fa2i_kernel *kernel);
 
 /* Writes the notes if they are due, or if at_end. */
 void fa2i_planner_write_notes(fa2i_planner *planner, bool at_end);
-
-#endif

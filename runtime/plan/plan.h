@@ -7,8 +7,7 @@
  * Threads: any number of threads may call fa2i_plans_find while another one changes the table. The caller serialises
  * the other functions. fa2i_plans_done must be the last call. Errors: FA2_E_MEMORY, and the plans are unchanged.
  */
-#ifndef FA2I_PLAN_H
-#define FA2I_PLAN_H
+#pragma once
 
 #include "runtime/ops/grid.h"
 #include "runtime/plan/choose.h"
@@ -70,5 +69,3 @@ const fa2i_plan *fa2i_plans_get(fa2i_plans *plans, const fa2_problem *problem);
 
 /* Keeps a copy of a plan. It replaces an earlier plan of the same problem. */
 fa2_status fa2i_plans_put(fa2i_plans *plans, const fa2i_plan *plan);
-
-#endif

@@ -16,23 +16,21 @@
  */
 #include "runtime/plan/planner.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "cache/shipped/shipped.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
-#include "runtime/ops/steps.h"
 #include "runtime/plan/database.h"
 #include "runtime/plan/notes.h"
 #include "runtime/plan/planner_candidates.h"
 #include "runtime/plan/planner_kernels.h"
-#include "runtime/plan/share.h"
 
 fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device, const fa2_config *config)
 {
     fa2_status st = FA2_OK;
-
     *planner = (fa2i_planner){.device = device,
                               .arch = config->arch,
                               .log = config->log,
@@ -84,6 +82,7 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
     fa2_status st =
         fa2i_winners_update(&of->winners, planner->cache, &planner->layers, planner->device->card.arch, problem, &read);
     if (read) {
+        of->is_untuned = of->winners.count == 0;
         of->told_unreadable = false;
         of->reading++;
     }
@@ -134,7 +133,6 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
 {
     fa2i_winners *winners = &of->winners;
     fa2i_attempt attempt = {0};
-
     fa2_status st = update_class(planner, of, &plan->problem);
     if (st != FA2_OK)
         return st;
@@ -164,15 +162,15 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
 /* Logs once per class, because the cause is that the class was not tuned, and there may be many shapes. */
 static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem, const fa2i_slot *slot)
 {
-    char text[FA2I_PROBLEM_CHARS];
+    char found[FA2I_PROBLEM_CHARS + 32];
     if (of->told_default || planner->predicts)
         return;
     of->told_default = true;
-    fa2i_problem_format(problem, text, sizeof(text));
+    snprintf(found, sizeof found, of->is_untuned ? "nothing is tuned for %s" : "nothing tuned for %s can be used",
+             fa2i_problem_shape(problem).text);
     fa2i_planner_log(planner, FA2_LOG_WARNING,
-                     "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
-                     "for other shapes with %s)",
-                     text, slot->loaded.variant.text, of->key);
+                     "%s: taking %s by the cost model (not repeated for other shapes with %s)", found,
+                     slot->loaded.variant.text, of->key);
 }
 
 /* ---- trying options ---- */
@@ -329,15 +327,14 @@ static fa2_status choose(trying *t, size_t count, size_t *ret_chosen, size_t *re
 /* Fails because no option can be used. The last message says why the last one cannot. */
 static fa2_status fail(const trying *t, size_t tried)
 {
-    char text[FA2I_PROBLEM_CHARS];
-    if (t->lacks_compiler) { /* find_target sets its message */
-        const fa2_status st = fa2i_planner_find_target(t->planner, t->problem);
+    if (t->lacks_compiler) {
+        const fa2_status st = fa2i_planner_fail_compiler(t->planner, t->problem);
         if (st != FA2_OK)
             return st;
     }
-    fa2i_problem_format(t->problem, text, sizeof(text));
     return fa2i_fail_prefix(t->refusal == FA2_OK ? FA2_E_NOT_FOUND : t->refusal,
-                            "no kernel for %s: the %zu best variants fail, the last", text, tried);
+                            "no kernel for %s: the %zu best variants fail, the last",
+                            fa2i_problem_shape(t->problem).text, tried);
 }
 
 /* ---- answers ---- */
@@ -356,9 +353,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
 
     FA2_TRY(fa2i_planner_rank(planner, of, asked, &options, &count));
     t.options = options;
-    t.outcomes = fa2i_alloc_array(count, sizeof *t.outcomes);
-    if (t.outcomes == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
+    FA2_TRY(FA2I_NEW(t.outcomes, count));
     FA2_TRY(choose(&t, count, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
@@ -470,7 +465,6 @@ static fa2_status find_stored(fa2i_planner *planner, fa2i_class *of, bool unmapp
     const fa2i_question questions[] = {{.asked = plan->problem, .exact = true, .unmapped = unmapped}, {.asked = asked}};
     const bool alone = unmapped || plan->unrounded;
     fa2i_class_answer found = {.slot = NULL};
-
     *ret_answer = NULL;
     if (is_calibrated(planner, of, plan->problem.op) || plan->decision.replaces)
         return FA2_OK;
@@ -490,7 +484,6 @@ done:
     return st;
 }
 
-/* Asks the model. */
 static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan,
                             const fa2i_class_answer **ret_answer)
 {
@@ -570,12 +563,11 @@ static void tell_choice(const fa2i_planner *planner, const fa2i_plan *plan, int6
                                           [FA2I_ORIGIN_COMPILED] = "compiled here",
                                           [FA2I_ORIGIN_REMADE] = "compiled again",
                                           [FA2I_ORIGIN_REFUSED] = "compiled again"};
-    char text[FA2I_PROBLEM_CHARS];
     if (planner->log_level < FA2_LOG_DEBUG || planner->predicts)
         return;
-    fa2i_problem_format(&plan->problem, text, sizeof text);
-    fa2i_planner_log(planner, FA2_LOG_DEBUG, "%s: %s by the rule %s, %s, after %.0f us", text,
-                     plan->ready.slot->loaded.variant.text, fa2_rule_string(plan->decision.rule), origins[plan->origin],
+    fa2i_planner_log(planner, FA2_LOG_DEBUG, "%s: %s by the rule %s, %s, after %.0f us",
+                     fa2i_problem_shape(&plan->problem).text, plan->ready.slot->loaded.variant.text,
+                     fa2_rule_string(plan->decision.rule), origins[plan->origin],
                      (double)(fa2i_clock_ns() - began_ns) / 1e3);
 }
 
@@ -585,7 +577,6 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
     fa2i_class *of = NULL;
     const int64_t began_ns = fa2i_clock_ns();
-
     FA2_TRY(fa2i_planner_follow_file(planner));
     if (planner->cache != NULL)
         fa2i_cache_begin_call(planner->cache);

@@ -7,8 +7,7 @@
  * becomes the call's error only when no kernel is left. A fault of the process or the device (memory, a broken context,
  * no NVRTC) is returned at once. The planner remains usable after an error.
  */
-#ifndef FA2I_PLANNER_H
-#define FA2I_PLANNER_H
+#pragma once
 
 #include "runtime/plan/state.h"
 
@@ -34,5 +33,3 @@ fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *p
 /* Explains a plan of this planner (explain.c). Needs no lock, because it reads only what does not change. */
 void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan, const fa2i_runner_up *runner_up,
                           fa2_explanation *ret_explanation);
-
-#endif

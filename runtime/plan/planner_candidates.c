@@ -63,7 +63,6 @@ static fa2_status calibrate(fa2i_planner *planner, fa2i_class *of, const fa2_pro
     fa2i_calibration *calibration = &planner->calibrations[problem->op];
     fa2i_evidence evidence = {0};
     fa2_status st = FA2_OK;
-
     if (planner->arch != 0 || (!has_times(planner) && !calibration->is_calibrated) ||
         (calibration->is_calibrated && !calibration->is_partial && calibration->version == of->winners.version))
         return FA2_OK;

@@ -2,8 +2,7 @@
  * Lists the kernels that a problem can have, the best first by their estimated times (gen/core/estimate.lua). Errors
  * and threads: see planner.h.
  */
-#ifndef FA2I_PLANNER_CANDIDATES_H
-#define FA2I_PLANNER_CANDIDATES_H
+#pragma once
 
 #include "runtime/plan/state.h"
 
@@ -26,5 +25,3 @@ fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *pla
 /* Lists all kernels that were or would be compared for a plan. The caller owns *ret_options (fa2i_free). */
 fa2_status fa2i_planner_options(fa2i_planner *planner, const fa2i_plan *plan, fa2i_option **ret_options,
                                 size_t *ret_count);
-
-#endif

@@ -46,24 +46,42 @@ static const char *why_no_compiler(fa2_status st)
     return st == FA2_E_FORBIDDEN ? "the context's config forbids compiling" : "there is no NVRTC";
 }
 
-/* Fails because there is no compiler, for the reason in the last message. */
-static fa2_status no_compiler(const fa2i_planner *planner, const fa2_problem *problem, fa2_status st)
+/* Fails because there is no compiler, for the reason in the last message. elsewhere: SMs for which the database has
+ * winners of the problem; "": none that is known. */
+static fa2_status no_compiler(const fa2i_planner *planner, const fa2_problem *problem, const char *elsewhere,
+                              fa2_status st)
 {
-    char text[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, text, sizeof(text));
+    const bool known = elsewhere[0] != '\0';
+    const fa2i_shape text = fa2i_problem_shape(problem);
     if (planner->database == NULL)
-        return fa2i_fail_prefix(st, "no database is used, and no kernel for %s can be compiled", text);
+        return fa2i_fail_prefix(st, "no database is used, and no kernel for %s can be compiled", text.text);
     if (planner->is_unusable)
-        return fa2i_fail_prefix(st, "%s cannot be used, and no kernel for %s can be compiled", planner->database, text);
-    return fa2i_fail_prefix(st, "%s has no kernel that can be used for %s, and none can be compiled", planner->database,
-                            text);
+        return fa2i_fail_prefix(st, "%s cannot be used, and no kernel for %s can be compiled", planner->database,
+                                text.text);
+    return fa2i_fail_prefix(st, "%s has no kernel that can be used for %s for sm_%d%s%s%s, and none can be compiled",
+                            planner->database, text.text, fa2i_planner_card(planner).arch,
+                            known ? " (it has it for " : "", elsewhere, known ? ")" : "");
 }
 
-static fa2_status forbidden(const fa2i_planner *planner, const fa2_problem *problem)
+/* Fails, and names the command that compiles a kernel for the problem. */
+static fa2_status forbidden(const fa2i_planner *planner, const fa2_problem *problem, const char *elsewhere)
 {
-    (void)fa2i_fail(FA2_E_FORBIDDEN, "%s (never_compile); fa2-tune can do it beforehand",
-                    why_no_compiler(FA2_E_FORBIDDEN));
-    return no_compiler(planner, problem, FA2_E_FORBIDDEN);
+    const char *database = planner->database;
+    (void)fa2i_fail(FA2_E_FORBIDDEN, "%s (never_compile); `fa2-tune build --arch sm_%d --shape %s%s%s%s` does it",
+                    why_no_compiler(FA2_E_FORBIDDEN), fa2i_planner_card(planner).arch,
+                    fa2i_problem_argument(problem).text, database == NULL ? "" : " --db '",
+                    database == NULL ? "" : database, database == NULL ? "" : "'");
+    return no_compiler(planner, problem, elsewhere, FA2_E_FORBIDDEN);
+}
+
+fa2_status fa2i_planner_fail_compiler(fa2i_planner *planner, const fa2_problem *problem)
+{
+    char archs[FA2I_ARCHS_CHARS] = "";
+    if (planner->no_compiler != FA2_E_FORBIDDEN)
+        return fa2i_planner_find_target(planner, problem);
+    if (planner->cache != NULL)
+        (void)fa2i_cache_winner_archs(planner->cache, problem, fa2i_planner_card(planner).arch, archs);
+    return forbidden(planner, problem, archs);
 }
 
 static fa2_status switch_to_ptx(fa2i_planner *planner)
@@ -96,12 +114,12 @@ fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *pr
     const int arch = fa2i_planner_card(planner).arch;
     const bool as_ptx = planner->arch != 0 || planner->as_ptx;
     if (planner->no_compiler == FA2_E_FORBIDDEN)
-        return forbidden(planner, problem);
+        return forbidden(planner, problem, "");
     if (planner->target.name[0] != '\0')
         return must_switch(planner) ? switch_to_ptx(planner) : FA2_OK;
     fa2_status st = fa2i_target_for(arch, as_ptx, &planner->target);
     if (st == FA2_E_NO_NVRTC)
-        return no_compiler(planner, problem, st);
+        return no_compiler(planner, problem, "", st);
     if (st == FA2_OK && planner->target.ptx && !as_ptx)
         fa2i_planner_log(planner, FA2_LOG_WARNING, "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s",
                          arch, planner->target.name);
@@ -187,7 +205,6 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
     bool compiled = false;
-
     FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &compiled));
     if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR) {
         (void)fa2i_kernels_fail_compile(&kernel);
@@ -243,7 +260,6 @@ static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant
     fa2_status st = FA2_OK;
     char *source = NULL;
     fa2i_slot *slot = NULL;
-
     FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
     FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
     if (fa2i_kernels_has_refused_code(slot) && must_switch(planner)) {
@@ -289,7 +305,6 @@ static fa2_status compile_text(fa2i_planner *planner, const fa2_problem *problem
 {
     fa2_status st = FA2_OK;
     fa2i_variant variant;
-
     *ret_attempt = (fa2i_attempt){0};
     FA2_TRY(fa2i_planner_generator(planner));
     FA2_TRY(find_variant(planner, problem, text, &variant, ret_attempt));
@@ -314,9 +329,8 @@ static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
     if (strcmp(variant->class_key, of->key) == 0)
         return FA2_OK;
     return fa2i_fail(FA2_E_NOT_FOUND,
-                     "%s is for problems with %s, and the database names it for %s; see fa2-tune "
-                     "check",
-                     variant->text, variant->class_key, of->key);
+                     "%s is for problems with %s, and the database names it for %s; see fa2-tune check", variant->text,
+                     variant->class_key, of->key);
 }
 
 /* Loads into the slot, which is empty. If the slot is not ready after FA2_OK, the kernel cannot be used, and the last
@@ -456,7 +470,6 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of, 
 {
     fa2_status st = FA2_OK;
     fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, key);
-
     *ret_attempt = (fa2i_attempt){0};
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");

@@ -2,8 +2,7 @@
  * Makes a kernel ready: takes it from the database, where lost or refused code is replaced, or compiles it. Errors and
  * threads: see planner.h.
  */
-#ifndef FA2I_PLANNER_KERNELS_H
-#define FA2I_PLANNER_KERNELS_H
+#pragma once
 
 #include "runtime/plan/state.h"
 
@@ -31,7 +30,9 @@ fa2_status fa2i_planner_use_twin(fa2i_planner *planner, const fa2i_class *of, co
  * message names the problem that needed one. */
 fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem);
 
+/* The same for a call that fails: the message also says for which SMs the database has winners of the problem. FA2_OK:
+ * there is a compiler. */
+fa2_status fa2i_planner_fail_compiler(fa2i_planner *planner, const fa2_problem *problem);
+
 /* Returns whether a status means that nothing can be compiled, whatever the kernel. */
 bool fa2i_planner_lacks_compiler(fa2_status st);
-
-#endif

@@ -5,9 +5,6 @@
 #define _GNU_SOURCE /* dladdr, getline */
 #include "runtime/plan/share.h"
 
-#include "runtime/plan/layers.h"
-
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,13 +26,6 @@
 #endif
 
 /* ---- the folder ---- */
-
-static fa2_status join(const char *a, const char *b, char **ret_path)
-{
-    fa2i_text path = {0};
-    fa2i_text_add(&path, "%s/%s", a, b);
-    return fa2i_text_take(&path, ret_path);
-}
 
 static void add_folder(fa2i_text *text, const char *file)
 {
@@ -104,14 +94,13 @@ fa2_status fa2i_share_find(char **ret_folder)
     fa2_status st = FA2_OK;
     char *own = NULL, *path = NULL;
     const char *given = fa2i_environment_given("FA2_SHARE");
-
     *ret_folder = NULL;
     if (given != NULL && given[0] == '\0')
         return FA2_OK;
     if (given == NULL)
         FA2_TRY(own_folder(&own));
     for (size_t i = 0; own != NULL && i < sizeof beside / sizeof *beside; i++) {
-        FA2_TRY(join(own, beside[i], &path));
+        FA2_TRY(fa2i_text_make(&path, "%s/%s", own, beside[i]));
         if (own[0] != '\0' && access(path, R_OK | X_OK) == 0)
             break;
         fa2i_free(path);
@@ -132,55 +121,7 @@ done:
     return st;
 }
 
-/* ---- its files ---- */
-
-typedef struct names {
-    char **items; /* the array and each name are owned */
-    size_t count, capacity;
-} names;
-
-static void names_done(names *n)
-{
-    for (size_t i = 0; i < n->count; i++)
-        fa2i_free(n->items[i]);
-    fa2i_free(n->items);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static fa2_status add_name(names *n, const char *name)
-{
-    const size_t bytes = strlen(name);
-    if (bytes < 3 || strcmp(name + bytes - 3, ".db") != 0 || strcmp(name, FA2I_LAYERS_DEFAULT) == 0)
-        return FA2_OK;
-    char **grown = fa2i_room_for(n->items, n->count + 1, &n->capacity, sizeof *grown);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the name of a file");
-    n->items = grown;
-    n->items[n->count] = fa2i_strdup(name);
-    if (n->items[n->count] == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the name of a file");
-    n->count++;
-    return FA2_OK;
-}
-
-/* Lists the folder's files. FA2_E_IO: there is no such folder, or it cannot be read. */
-static fa2_status list(const char *folder, names *n)
-{
-    fa2_status st = FA2_OK;
-    DIR *dir = opendir(folder);
-    if (dir == NULL)
-        return fa2i_fail(FA2_E_IO, "%s: %s", folder, strerror(errno));
-    for (const struct dirent *entry; st == FA2_OK && (entry = readdir(dir)) != NULL;)
-        st = add_name(n, entry->d_name);
-    closedir(dir);
-    if (n->count > 1)
-        qsort(n->items, n->count, sizeof *n->items, by_name);
-    return st;
-}
+/* ---- its times ---- */
 
 void fa2i_share_add_file(const char *name, const char *path, fa2i_key *key)
 {
@@ -196,25 +137,14 @@ void fa2i_share_add_file(const char *name, const char *path, fa2i_key *key)
 
 fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key)
 {
-    fa2_status st = FA2_OK;
-    names files = {0};
     char *path = NULL;
-
     *ret_key = (fa2i_key){0};
     if (folder == NULL)
         return FA2_OK;
-    st = list(folder, &files);
-    if (st == FA2_E_IO) /* then no file can be read */
-        st = FA2_OK;
-    for (size_t i = 0; i < files.count && st == FA2_OK; i++) {
-        FA2_TRY(join(folder, files.items[i], &path));
-        fa2i_share_add_file(files.items[i], path, ret_key);
-        fa2i_free(path);
-        path = NULL;
-    }
-done:
+    const fa2_status st = fa2i_text_make(&path, "%s/%s", folder, FA2I_SHARE_TIMES);
+    if (st == FA2_OK && access(path, F_OK) == 0)
+        fa2i_share_add_file(FA2I_SHARE_TIMES, path, ret_key);
     fa2i_free(path);
-    names_done(&files);
     return st;
 }
 
@@ -224,31 +154,34 @@ static fa2_status tell(fa2_status st, fa2i_log_fn log, void *log_user)
     char text[FA2I_MESSAGE_BYTES + 64];
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
-    fa2i_shown_write(text, sizeof text, "a file that comes with fa2 is passed over: %s", fa2_last_message());
+    fa2i_shown_write(text, sizeof text, "times that come with fa2 are passed over: %s", fa2_last_message());
     if (log != NULL)
         log(log_user, text);
     return FA2_OK;
 }
 
+/* A folder without times, as of a build for another machine, is no failure. */
+static fa2_status read_times(const char *folder, const char *path, const fa2i_card *card, fa2_op op,
+                             fa2i_evidence *evidence)
+{
+    const fa2_problem any = {.struct_bytes = sizeof(fa2_problem), .op = op};
+    struct stat info;
+    if (stat(path, &info) == 0)
+        return fa2i_shipped_read(path, card, op, fa2i_op_of(&any)->abi, evidence);
+    if (errno == ENOENT && access(folder, R_OK | X_OK) == 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_IO, "%s: %s", folder, strerror(errno));
+}
+
 fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op, fa2i_log_fn log, void *log_user,
                            fa2i_evidence *evidence)
 {
-    fa2_status st = FA2_OK;
-    const fa2_problem any = {.struct_bytes = sizeof(fa2_problem), .op = op};
-    names files = {0};
     char *path = NULL;
-
     if (folder == NULL)
         return FA2_OK;
-    FA2_TRY(tell(list(folder, &files), log, log_user));
-    for (size_t i = 0; i < files.count; i++) {
-        FA2_TRY(join(folder, files.items[i], &path));
-        FA2_TRY(tell(fa2i_shipped_read(path, card, op, fa2i_op_of(&any)->abi, evidence), log, log_user));
-        fa2i_free(path);
-        path = NULL;
-    }
-done:
+    fa2_status st = fa2i_text_make(&path, "%s/%s", folder, FA2I_SHARE_TIMES);
+    if (st == FA2_OK)
+        st = tell(read_times(folder, path, card, op, evidence), log, log_user);
     fa2i_free(path);
-    names_done(&files);
     return st;
 }

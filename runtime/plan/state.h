@@ -14,8 +14,7 @@
  * Not thread-safe: the planner's caller holds the lock. Ownership: classes stay at one address until
  * fa2i_planner_done.
  */
-#ifndef FA2I_PLAN_STATE_H
-#define FA2I_PLAN_STATE_H
+#pragma once
 
 #include "cache/content/notes.h"
 #include "runtime/cuda/compile.h"
@@ -29,6 +28,7 @@
 typedef struct fa2i_class {
     char key[FA2I_CLASS_CHARS]; /* fa2i_problem_class */
     fa2i_winners winners;
+    bool is_untuned;      /* the databases were read, and have no winner of the class */
     uint64_t reading;     /* counts readings of the database: answers of earlier readings no longer hold */
     bool told_default;    /* the log says that nothing is tuned for the class */
     bool told_unreadable; /* the log says that the winners cannot be read */
@@ -147,5 +147,3 @@ void fa2i_planner_log(const fa2i_planner *planner, fa2_log_level level, const ch
 
 /* An fa2i_log_fn for the modules that the planner uses: user is the planner. Their lines count as errors. */
 void fa2i_planner_hear(void *user, const char *message);
-
-#endif

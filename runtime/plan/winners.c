@@ -10,14 +10,12 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 
 static fa2_status ask(fa2i_winners *winners, fa2i_cache *own, const fa2i_layers *below, int arch,
                       const fa2_problem *problem, bool *ret_read)
 {
     fa2i_winners now = {.is_current = true};
-
     fa2_status st = own != NULL ? fa2i_cache_data_version(own, &now.version) : FA2_OK;
     if (st != FA2_OK || (winners->is_current && winners->version == now.version))
         return st;

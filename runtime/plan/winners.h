@@ -4,8 +4,7 @@
  *
  * Not thread-safe: the planner's caller holds the lock. Zeroed: empty, and not read yet.
  */
-#ifndef FA2I_WINNERS_H
-#define FA2I_WINNERS_H
+#pragma once
 
 #include "runtime/plan/layers.h"
 
@@ -28,5 +27,3 @@ fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *own, const fa2
 void fa2i_winners_drop(fa2i_winners *winners, const fa2i_key *kernel);
 
 void fa2i_winners_done(fa2i_winners *winners); /* zeroed objects are fine */
-
-#endif

@@ -30,8 +30,8 @@ def _check_tools():
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         missing.append("python3-dev")
     if missing:
-        sys.exit(f"fa2 needs what is not here: {', '.join(missing)} (names of Debian and Ubuntu).\n"
-                 f"Install it:  sudo apt-get install -y {' '.join(missing)}")
+        text = (_TOP / "runtime/missing.txt").read_text(encoding="utf-8")
+        sys.exit(text.format(names=", ".join(missing), words=" ".join(missing)).rstrip())
 
 
 def _has_toolkit():

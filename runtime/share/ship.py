@@ -128,6 +128,8 @@ def main():
     parser.add_argument("--drop", type=pathlib.Path, help="a file of variants, one a line")
     parser.add_argument("--slower", type=float, default=SLOWER, help=f"default: {SLOWER}")
     args = parser.parse_args()
+    if args.report is None and sys.stdin.isatty():
+        parser.error("name a report, or give an export as standard input")
     header, rows = read(args.report)
     card = card_of(rows) if args.report else None
     rows = of_operation(rows, args.op)
@@ -150,4 +152,7 @@ def main():
     tell(card, kept, path)
 
 
-main()
+try:
+    main()
+except (OSError, UnicodeDecodeError) as error:
+    sys.exit(f"ship.py: {error}")

@@ -40,3 +40,5 @@ struct SequenceCoord {
 };
 
 template <class Coord> __device__ __forceinline__ void clear_unused_keys(const Params &, const Coord &) {}
+
+template <int kBlock> __device__ __forceinline__ void clear_unused_queries(const Params &, int, int64, int64) {}

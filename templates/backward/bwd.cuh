@@ -22,7 +22,7 @@
 // kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:
 // P^T as fragments, and dS^T through the tile that dQ needs as well.
 //
-// The prologue loads K, V and the first tiles (loads.cuh). The step of tile t (`visit`) is in mainloop.cuh and
+// The prologue loads K, V and the first tiles (loads.cuh). The step of tile t (`step`) is in mainloop.cuh and
 // dq_step.cuh; the next tile is copied meanwhile. With two barriers all warps begin a tile together:
 //
 //   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
@@ -34,6 +34,9 @@
 //   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
 //                                                         | copy Q, dO (t + 2) ....
 //
+// "store": tiles that pass through registers (SM 7.5) go to shared memory; by cp.async there is nothing to store. With
+// one stage, the barrier before the copy is there only if kQueryWarps > 1.
+//
 // "others'" means of the warps with the same keys. The comment at each barrier says what it orders. The epilogue writes
 // dK and dV (epilogue.cuh).
 //
@@ -42,7 +45,7 @@
 //     which tiles are processed, which are masked    tiles.cuh, and the loop over them
 //     how scores become P^T                          compute_p
 //     what is dropped: of P^T for dV, and of dP^T    dropout.cuh
-//     the derivative of softcap                      a factor of dS^T only
+//     the derivative of the scores                   a factor of dS^T only
 //     how a row begins and ends                      its LSE and delta (delta.cuh)
 
 // Writes dK and dV, or this block's partial sums of them.
@@ -70,7 +73,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
-    OwnParams p = coord.params(all);
+    OwnParams p = coord.params(all);  // lengths and addresses are those of the block's sequence
     const TileRange tiles(p, coord);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
 
@@ -86,7 +89,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         int stage = 0, score_stage = 0;
         begin_queries(fills, p, coord, tiles, range, first_head, smem, at);
         Dropout dropout(p, coord.first_key + own.key, own.lane);
-        auto visit = [&](auto masked) {
+        auto step = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
             const TileAreas areas(smem, stage, score_stage, own, offsets);
             const int next_stage = stage_ahead(stage);
@@ -100,7 +103,8 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             const Terms terms(p, coord.batch, first_head + at.head);
 #pragma unroll 1
             for (int part = 0; part < kParts; part++)
-                visit_part<kMasked>(p, coord, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
+                step_of_part<kMasked>(p, coord, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk,
+                                      dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
             // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier per tile: the next
@@ -132,19 +136,19 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
 #pragma unroll 1
             while (range.has(p, at))
                 if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
-                    visit(Bool<true>{});
+                    step(Bool<true>{});
                 else
-                    visit(Bool<false>{});
+                    step(Bool<false>{});
         } else {
 #pragma unroll 1
             while (at.head < p.group) {
                 const int head = at.head;
 #pragma unroll 1
                 while (at.head == head && (kLastTileFirst ? at.tile >= tiles.unmasked : at.tile < tiles.unmasked))
-                    visit(Bool<!kLastTileFirst>{});
+                    step(Bool<!kLastTileFirst>{});
 #pragma unroll 1
                 while (at.head == head)
-                    visit(Bool<kLastTileFirst>{});
+                    step(Bool<kLastTileFirst>{});
             }
         }
     }

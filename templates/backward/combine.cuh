@@ -22,13 +22,10 @@ template <int kBlockThreads> __device__ __forceinline__ void combine(const Param
 #pragma unroll 1
     for (int split = 0; split < parts_of(p); split++) {
         const float4 *part = part_of(p, coord, split, which);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int n = 0; n < 2 * kOutPairs; n++) {
-                const float4 x = part[(m * 2 * kOutPairs + n) * kWriters];
-                sum[m][n][0] += x.x, sum[m][n][1] += x.y, sum[m][n][2] += x.z, sum[m][n][3] += x.w;
-            }
+        each_of<kKeyTiles, 2 * kOutPairs>([&](int m, int n) {
+            const float4 x = part[(m * 2 * kOutPairs + n) * kWriters];
+            sum[m][n][0] += x.x, sum[m][n][1] += x.y, sum[m][n][2] += x.z, sum[m][n][3] += x.w;
+        });
     }
     write_rows(which ? p.dv : p.dk, which ? p.dv_stride : p.dk_stride, p, coord, sum, which ? value_scale(p) : p.scale,
                smem, warp / kQueryWarps * 16 * kKeyTiles, warp % kQueryWarps, lane);

@@ -56,27 +56,36 @@ struct ElementRows {
 
 // The same in fp32.
 struct Fp32Rows {
-    float upper[8], lower[8];
+    Fp32Chunk upper, lower;
 
     __device__ __forceinline__ Fp32Rows(const float *from, int quad_row, float scale)
     {
+        float4 x[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float4 x =
-                __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
-            const float y[4] = {x.x * scale, x.y * scale, x.z * scale, x.w * scale};
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
+            x[i] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+            x[i] = float4{x[i].x * scale, x[i].y * scale, x[i].z * scale, x[i].w * scale};
+        }
+        if constexpr (kAddFour) {
+            upper = {{x[0].x, x[0].y, x[1].x, x[1].y}, {x[2].x, x[2].y, x[3].x, x[3].y}};
+            lower = {{x[0].z, x[0].w, x[1].z, x[1].w}, {x[2].z, x[2].w, x[3].z, x[3].w}};
+        } else {
+            upper = {{x[0].x, x[1].x, x[0].y, x[1].y}, {x[0].z, x[1].z, x[0].w, x[1].w}};
+            lower = {{x[2].x, x[3].x, x[2].y, x[3].y}, {x[2].z, x[3].z, x[2].w, x[3].w}};
         }
     }
 
-    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row)
     {
+        char *const to_lower = to + 8 * p.dq_stride.seq * 4;
         if (row < p.seq_q)
-            put_fp32_chunk(to, upper);
+            upper.add_old(to);
         if (row + 8 < p.seq_q)
-            put_fp32_chunk(to + 8 * p.dq_stride.seq * 4, lower);
+            lower.add_old(to_lower);
+        if (row < p.seq_q)
+            upper.write(to);
+        if (row + 8 < p.seq_q)
+            lower.write(to_lower);
     }
 };
 using ConvertedRows = Either<kPartial, Fp32Rows, ElementRows>::Type;
@@ -103,7 +112,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
         const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        const ConvertedRows rows(from, quad_row, scale);
+        ConvertedRows rows(from, quad_row, scale);
         rows.write(p, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }

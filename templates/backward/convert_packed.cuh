@@ -21,17 +21,18 @@ struct ElementCut {
 
 // The same in fp32.
 struct Fp32Cut {
-    float numbers[8];
+    Fp32Chunk numbers;
 
     __device__ __forceinline__ Fp32Cut(const float4 &x, const float4 &y, float scale)
-        : numbers{x.x * scale, x.y * scale, x.z * scale, x.w * scale,
-                  y.x * scale, y.y * scale, y.z * scale, y.w * scale}
+        : numbers{{x.x * scale, x.y * scale, x.z * scale, x.w * scale},
+                  {y.x * scale, y.y * scale, y.z * scale, y.w * scale}}
     {
     }
 
-    __device__ __forceinline__ void write(char *to) const
+    __device__ __forceinline__ void write(char *to)
     {
-        put_fp32_chunk(to, numbers);
+        numbers.add_old(to);
+        numbers.write(to);
     }
 };
 using CutRow = Either<kPartial, Fp32Cut, ElementCut>::Type;
@@ -65,12 +66,12 @@ __device__ __forceinline__ void convert_packed(const Params &p)
             for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8) {
                 const float4 *numbers = reinterpret_cast<const float4 *>(
                     from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8);
-                const CutRow cut(__ldg(numbers), __ldg(numbers + 1), scale);
+                CutRow cut(__ldg(numbers), __ldg(numbers + 1), scale);
                 cut.write(out + r * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes);
             }
             continue;
         }
-        const ConvertedRows rows(from, quad_row, scale);
+        ConvertedRows rows(from, quad_row, scale);
         rows.write(own, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }

@@ -14,17 +14,12 @@ __device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int
 {
     const auto &f = p.features;
     float *sum = f.dbias + batch * f.dbias_batch + head * f.dbias_head;
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const int key = first_key + m * 16 + e / 2 * 8, query = first_query + n * 8 + e % 2;
-                const float x = kDropout ? ds[m][n][e] * f.keep_scale : ds[m][n][e];  // delta was divided by it
-                if (key < p.seq_k && query < p.seq_q && x != 0.0f)
-                    add_global_4(sum + query * f.dbias_query + key * f.dbias_key, x);
-            }
+    each_element(ds, [&](float own, int m, int n, int e) {
+        const int key = first_key + m * 16 + e / 2 * 8, query = first_query + n * 8 + e % 2;
+        const float x = kDropout ? own * f.keep_scale : own;  // delta was divided by it
+        if (key < p.seq_k && query < p.seq_q && x != 0.0f)
+            add_global_4(sum + query * f.dbias_query + key * f.dbias_key, x);
+    });
 }
 
 // The kernel before the main one: sets the gradient to zero. One warp per query of a head; if several queries share an

@@ -1,6 +1,5 @@
 #pragma once
 #include "features/hidden.cuh"
-#include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
 // ---- LSE and delta of rows --------------------------------------------------------------------------------------
@@ -32,18 +31,6 @@ __device__ __forceinline__ uint4 no_rows(bool lse)
     return {x, x, x, x};
 }
 
-__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
-{
-    float sum = 0.0f;
-    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
-        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
-    }
-    return sum;
-}
-
 // kRowLanes neighbouring lanes share a row, 8 elements each.
 constexpr int kRowChunks = kHeadDimV / 8;
 constexpr int kRowLanes = kRowChunks > 16  ? 32
@@ -62,8 +49,7 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
         const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * kElemBytes;
         const char *d_o =
             p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * kElemBytes;
-        delta =
-            dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
+        delta = dot_8(o, d_o, lane);
     }
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)

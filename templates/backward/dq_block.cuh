@@ -38,24 +38,21 @@ __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, i
     char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
                        (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
                           kElemBytes;
+    each_of<kDqPartTiles, 2>([&](int m, int h) {
 #pragma unroll
-    for (int m = 0; m < kDqPartTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-#pragma unroll
-            for (int pair = 0; pair < kDqPairs; pair++) {
-                const float(&x)[4] = dq[m][2 * pair], (&y)[4] = dq[m][2 * pair + 1];
-                const uint32 of_left = pack2(x[2 * h] * p.scale, x[2 * h + 1] * p.scale);
-                const uint32 of_right = pack2(y[2 * h] * p.scale, y[2 * h + 1] * p.scale);
-                const uint32 got = __shfl_xor_sync(0xffffffffu, right ? of_left : of_right, 1);
-                const int chunk = (pair * kColWarps + col_warp) * 2 + right;
-                if (chunk < kHeadDim / 8 && row < p.seq_q)
-                    *reinterpret_cast<uint2 *>(to + pair * kColWarps * 32) =
-                        right ? uint2{got, of_right} : uint2{of_left, got};
-            }
-            row += 8;
-            to += 8 * p.dq_stride.seq * kElemBytes;
+        for (int pair = 0; pair < kDqPairs; pair++) {
+            const float(&x)[4] = dq[m][2 * pair], (&y)[4] = dq[m][2 * pair + 1];
+            const uint32 of_left = pack2(x[2 * h] * p.scale, x[2 * h + 1] * p.scale);
+            const uint32 of_right = pack2(y[2 * h] * p.scale, y[2 * h + 1] * p.scale);
+            const uint32 got = __shfl_xor_sync(0xffffffffu, right ? of_left : of_right, 1);
+            const int chunk = (pair * kColWarps + col_warp) * 2 + right;
+            if (chunk < kHeadDim / 8 && row < p.seq_q)
+                *reinterpret_cast<uint2 *>(to + pair * kColWarps * 32) =
+                    right ? uint2{got, of_right} : uint2{of_left, got};
         }
+        row += 8;
+        to += 8 * p.dq_stride.seq * kElemBytes;
+    });
 }
 
 // Sets rows of dQ that see no key to 0: those before tile `first` and from tile `end` on.

@@ -1,5 +1,4 @@
 #pragma once
-#include "backward/dq_sums.cuh"
 #include "backward/turns.cuh"
 
 // ---- dQ order: blocks add to a tile of dQ in a fixed order (kDqInOrder) ----------------------------------------
@@ -31,6 +30,13 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &p)
         return reinterpret_cast<uint32 *>(p.dq_sum + int64(p.heads_q) * p.features.total_q * kDqWidth);
     else
         return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
+}
+
+// The counter of a tile of dQ. batch_head: b * heads + h.
+template <class Coord>
+__device__ __forceinline__ uint32 *turn_counter(const Params &p, const Coord &coord, int64 batch_head, int tile)
+{
+    return turn_counters(p) + batch_head * p.q_tiles + tile + coord.first_q_tile;
 }
 
 // Draws the block's ticket (turns.cuh).

@@ -10,7 +10,7 @@
 // Queries are rows here, so dS is the A fragment of dQ += dS K where it was computed. A warp owns 16 rows. Tiles of
 // keys are processed from the last to the first, so those with a mask come first.
 //
-// Timeline of the step of tile t (`visit`), with two stages of K and V:
+// Timeline of the step of tile t (`step`), with two stages of K and V:
 //
 //   wait, barrier | S = Q K^T | dP = dO V^T | dS | dQ += dS K | store t - 1
 //                 | copy K, V (t - 1) ..........................
@@ -104,8 +104,8 @@ __device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const
                     x = 0.0f;
                 if (kMasked && kWindow != Window::kNone && n * 8 + e % 2 < seen.first)
                     x = 0.0f;
-                if constexpr (kSoftcap)
-                    x *= cap_slope(s[0][n][e]);
+                if constexpr (kModified)
+                    x *= modifier_derivative(s[0][n][e]);
                 if constexpr (kDropout)
                     dp[0][n][e] *= e % 2 ? kept.y : kept.x;
                 dp[0][n][e] = x * (dp[0][n][e] - delta);
@@ -204,14 +204,14 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
         };
         load_own_rows(p, coord, smem);
         const Terms terms(p, batch, head);
-        DroppedRows dropped(p, coord.dropped_batch_head(p, batch_head), first_row + warp * 16, lane);
+        DroppedRows dropped(p, coord.sequence(), head, first_row + warp * 16, lane);
         int tile = tiles - 1;
         issue(tile);
         fill_commit();
         store(tile);
         put_rows<kDqRows>(p, batch, head, first_row, smem + kDqStatArea);
 
-        auto visit = [&](auto masked) {
+        auto step = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
             const uint32 k_smem = smem + kDqKArea + tile % 2 * kDqKBytes;
             const uint32 v_smem = smem + kDqVArea + tile % 2 * kDqVBytes;
@@ -225,8 +225,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
             clear(s);
             product_of_rows(
                 s, [&](int step, uint32(&a)[1][4]) { load_rows(a, q_smem, offsets.rows, step); }, k_smem, offsets.cols);
-            if constexpr (kSoftcap)
-                cap_scores(s, p.softcap_rate);
+            modify_scores(s, p);
             dropped.begin(p, tile, lane);
             clear(dp);
             product_of_rows<ValueTile>(
@@ -244,16 +243,16 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
 #pragma unroll 1
             while (tile >= first)
                 if (tile >= unmasked || tile < plain)
-                    visit(Bool<true>{});
+                    step(Bool<true>{});
                 else
-                    visit(Bool<false>{});
+                    step(Bool<false>{});
         } else {
 #pragma unroll 1
             while (tile >= max(unmasked, 0))
-                visit(Bool<true>{});
+                step(Bool<true>{});
 #pragma unroll 1
             while (tile >= 0)
-                visit(Bool<false>{});
+                step(Bool<false>{});
         }
     }
 
@@ -261,7 +260,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
 }
 
 // The kernel; kThreads threads. In the grid, the blocks of dK and dV come first, then the separate blocks of dQ.
-__device__ __forceinline__ void backward_apart(const Params &p)
+__device__ __forceinline__ void backward_separate(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));

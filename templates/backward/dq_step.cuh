@@ -6,7 +6,7 @@
 
 // ---- the dQ step: dQ += dS K of a tile of queries -----------------------------------------------------------------
 //
-// Called by `visit` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
+// Called by `step` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
 // all keys of the block. Its result is added to the sums in the workspace (dq_sums.cuh); if the block has all keys of a
 // head, and they are one tile, it is written at once. counter: with kDqInOrder, receives the counter of the tile.
 __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord &coord, const WarpCoord &own,
@@ -17,7 +17,7 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
     float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + own.warp * kDqWarpPart;
     uint32 before = 0, seen = 0;
     if constexpr (kDqInOrder) {
-        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        counter = turn_counter(p, coord, batch_head, at.tile);
         before = blocks_before(p, coord, at.tile);
         seen = own.lane == 0 ? load_counter(counter) : 0;
     }

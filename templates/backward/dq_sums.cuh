@@ -22,6 +22,13 @@ constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
 constexpr int kDqTile = kBr * kDqWidth;
 constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
+constexpr bool kDqDirect = false;  // sums are in the workspace
+
+template <int kBlockThreads, int kBlockRows, int kLanes, class... Any>
+__device__ __forceinline__ void clear_dq(const Any &...)
+{
+}
+
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
 // Rows of the sums over all heads.
@@ -39,28 +46,14 @@ __device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, i
     return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
 }
 
-__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
-{
-    if constexpr (kAddFour) {
-        add_global_16(fragment + lane * 4, dq);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            add_global_4(fragment + e * 32 + lane, dq[e]);
-    }
-}
-
 // Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
 __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
 {
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8;
-            if (row < rows)
-                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
-        }
+    each_of<2 * kDqPairs, 4>([&](int n, int e) {
+        const int row = lane / 4 + e / 2 * 8;
+        if (row < rows)
+            add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+    });
 }
 
 // Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the

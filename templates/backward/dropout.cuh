@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/scores.cuh"
+#include "backward/fragment.cuh"
 #include "features/dropout.cuh"
 
 // Dropout for this lane's elements of S^T, whose rows are keys. Keys (columns of S) come in pairs: the product with a
@@ -29,15 +29,16 @@ struct PhiloxDropout {
     }
 
     // Computes the factors of a tile of queries. first_query: of this warp; each step begins at a multiple of 16.
-    __device__ __forceinline__ void begin(const Params &p, int batch_head, int first_query, int lane)
+    __device__ __forceinline__ void begin(const Params &p, int batch, int head, int first_query, int lane)
     {
+        const int of_whole = head_of_whole(p, batch, head);
         constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // steps per call of Philox
         const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
 #pragma unroll
         for (int step = 0; step < kQuerySteps; step += kSteps) {
             const int sixteen = first_query / 16 + step;
             uint32 x[4];
-            row_keys(x, seed, batch_head, sixteen / 2, lane);
+            row_keys(x, seed, of_whole, sixteen / 2, lane);
             const uint32 bound = choose_bound(p.features, word_of_rows(x), lane % 4, lane / 4);
 #pragma unroll
             for (int n = 0; n < 2 * kSteps; n++) {
@@ -57,24 +58,17 @@ struct PhiloxDropout {
     // Applies dropout to P^T, for dV.
     __device__ __forceinline__ void mask(Fragments &a) const
     {
-#pragma unroll
-        for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
+        each_element(
+            a, [&](uint32 &x, int step, int m, int i) { x = keep_elements(x, keep[m][2 * step + i / 2][i % 2]); });
     }
 
     // Marks dropped elements of P^T by a negative sign.
     __device__ __forceinline__ void mark(Scores &p) const
     {
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if ((keep[0][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
-                    p[0][n][e] = -p[0][n][e];
+        each_element(p, [&](float &x, int m, int n, int e) {
+            if ((keep[m][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
+                x = -x;
+        });
     }
 
     // Applies dropout to dP^T. It is a product, which fuses with the subtraction after it into one FMA; so dropped
@@ -83,14 +77,11 @@ struct PhiloxDropout {
     {
 #pragma unroll
         for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const float2 factors = keep_factors(keep[m][n][h]);
-                    dp[m][n][2 * h] *= factors.x;
-                    dp[m][n][2 * h + 1] *= factors.y;
-                }
+            each_of<kQueryTiles, 2>([&](int n, int h) {
+                const float2 factors = keep_factors(keep[m][n][h]);
+                dp[m][n][2 * h] *= factors.x;
+                dp[m][n][2 * h + 1] *= factors.y;
+            });
     }
 };
 

@@ -12,10 +12,10 @@ struct PhiloxRows {
     uint32 keep[kDqBc / 16][2][2];  // [16 keys][half of rows][half of keys]: factors of two neighbouring keys
 
     // first_row: the warp's first row.
-    __device__ __forceinline__ PhiloxRows(const Params &p, int batch_head, int first_row, int lane)
+    __device__ __forceinline__ PhiloxRows(const Params &p, int batch, int head, int first_row, int lane)
         : seed(p.features), exponents(opaque(0x64646464u, 0)), which(-1)
     {
-        const uint32 word = keys_of_rows(rows, seed, batch_head, first_row / 16, lane);
+        const uint32 word = keys_of_rows(rows, seed, head_of_whole(p, batch, head), first_row / 16, lane);
         bounds = choose_bounds(p.features, word, lane / 8, lane % 4 * 2);
     }
 

@@ -7,12 +7,10 @@
 // Stores P^T for the warps with the same keys. smem: this lane's address.
 __device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
 {
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            store_shared_16(smem + (step * kKeyTiles + m) * kFragmentBytes,
-                            uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
+    each_of<kQuerySteps, kKeyTiles>([&](int step, int m) {
+        store_shared_16(smem + (step * kKeyTiles + m) * kFragmentBytes,
+                        uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
+    });
 }
 
 // Stores dS^T into its tile.
@@ -21,13 +19,11 @@ __device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, 
 {
 #pragma unroll
     for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                store_shared_4(score_smem +
-                                   ScoreTile::chunk_offset(first_key + m * 16 + i % 2 * 8 + lane / 4,
-                                                           first_query / 8 + 2 * step + i / 2) +
-                                   lane % 4 * 4,
-                               a[step][m][i]);
+        each_of<kKeyTiles, 4>([&](int m, int i) {
+            store_shared_4(score_smem +
+                               ScoreTile::chunk_offset(first_key + m * 16 + i % 2 * 8 + lane / 4,
+                                                       first_query / 8 + 2 * step + i / 2) +
+                               lane % 4 * 4,
+                           a[step][m][i]);
+        });
 }

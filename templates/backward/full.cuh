@@ -41,22 +41,15 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
+    each_of<kKeyTiles, 2>([&](int m, int h) {
+        const int key = first_key + m * 16 + h * 8;
+        const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+        first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (n * 8 + e % 2 < first[m][e / 2])
+            x = 0.0f;
+    });
 }
 
 // Returns how many blocks add to a tile of queries before this one (dq_order.cuh).

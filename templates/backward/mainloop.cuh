@@ -6,7 +6,7 @@
 
 // ---- the mainloop's steps: what a warp does with a tile of queries --------------------------------------------------
 //
-// `visit` of bwd.cuh calls visit_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
+// `step` of bwd.cuh calls step_of_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
 // part:
 //
 //     kLate    S^T | dP^T | P^T | dV += P^T dO | dS^T | dK += dS^T Q
@@ -28,14 +28,14 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
         s, [&](int step, uint32(&a)[kKeyTiles][4]) { load_rows<Form>(a, row_smem, rows, step); }, tile_smem, cols);
 }
 
-// Turns S^T into P^T. capped: S^T after the softcap; query: this warp's first query in the tile `at`.
+// Turns S^T into P^T. capped: receives S^T as modified, without terms; query: this warp's first query in the tile `at`.
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                           const Terms &terms, const WarpCoord &own, const Cursor &at, int query,
                                           TileAreas areas)
 {
-    if constexpr (kSoftcap) {
-        cap_scores(s, p.softcap_rate);
+    if constexpr (kModified) {
+        modify_scores(s, p);
         copy_scores(capped, s);
     }
     if constexpr (kTerms)
@@ -54,21 +54,17 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
     product_of_columns<kQueryWarps, kQuerySteps>(
         sum,
         [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    a[m][i] = frag[step][m][i];
+            each_of<kKeyTiles, 4>([&](int m, int i) { a[m][i] = frag[step][m][i]; });
         },
         tile_smem, lane_offset);
 }
 
 // Processes a part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
 template <bool kMasked>
-__device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &coord, const Terms &terms,
-                                           Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
-                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
-                                           SumOfKeys &dk, SumOfValues &dv)
+__device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &coord, const Terms &terms,
+                                             Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
+                                             TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                             SumOfKeys &dk, SumOfValues &dv)
 {
     const int query = own.query + part * 8 * kQueryTiles;  // first query in the tile
     Scores s, dp;
@@ -80,10 +76,10 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &co
                                   smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
     compute_p<kMasked>(s, capped, p, coord, terms, own, at, query, areas);
     pack_scores(frag, s);
-    dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
+    dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
-    if constexpr (kSoftcap && !kBiasGradient)
-        multiply_slopes(s, capped);
+    if constexpr (kModified && !kBiasGradient)
+        multiply_derivatives(s, capped);
     if constexpr (kQueryWarps > 1)
         store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
     add_product(dv, frag, areas.d_o + query * ValueTile::kPitch, areas.value_out);
@@ -95,8 +91,8 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &co
     if constexpr (kBiasGradient) {
         add_dbias(dp, p, coord.sequence(), first_head + at.head, coord.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
-        if constexpr (kSoftcap)
-            multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
+        if constexpr (kModified)
+            multiply_derivatives(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
     if constexpr (!kDqSeparate || kQueryWarps > 1)

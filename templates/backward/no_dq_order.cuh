@@ -7,6 +7,11 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &)
     return nullptr;
 }
 
+template <class Coord> __device__ __forceinline__ uint32 *turn_counter(const Params &, const Coord &, int64, int)
+{
+    return nullptr;
+}
+
 __device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
 {
     return 0;

@@ -1,10 +1,10 @@
 #pragma once
-#include "backward/scores.cuh"
+#include "backward/fragment.cuh"
 
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}
 
-    static __device__ __forceinline__ void begin(const Params &, int, int, int) {}
+    static __device__ __forceinline__ void begin(const Params &, int, int, int, int) {}
 
     static __device__ __forceinline__ void mask(Fragments &) {}
 

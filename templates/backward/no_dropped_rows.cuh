@@ -2,7 +2,7 @@
 #include "features/params.cuh"
 
 struct NoDroppedRows {
-    __device__ __forceinline__ NoDroppedRows(const Params &, int, int, int) {}
+    __device__ __forceinline__ NoDroppedRows(const Params &, int, int, int, int) {}
 
     static __device__ __forceinline__ void begin(const Params &, int, int) {}
 

@@ -23,9 +23,7 @@ struct WholeRange {
 
 using QueryRange = WholeRange;
 
-template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
-{
-}
+template <class... Any> __device__ __forceinline__ void put_part(const Any &...) {}
 
 template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}
 

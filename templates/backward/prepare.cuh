@@ -1,6 +1,5 @@
 #pragma once
 #include "backward/delta.cuh"
-#include "backward/dq_sums.cuh"
 
 // ---- the kernel before the main one: LSE in log2 units and delta of all rows; zeros for the dQ sums ------
 //
@@ -31,11 +30,15 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void pr
         clear_parts<kBlockThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
+    clear_dq<kBlockThreads, kBlockRows, kRowLanes>(p, batch_head, row, threadIdx.x % kRowLanes,
+                                                   int64(blockIdx.x) * kBlockRows, rows, all_rows);
     if constexpr (kDqInOrder) {
         const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
     }
+    if constexpr (kDqDirect)
+        return;
     // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
     constexpr int kQuarters = kRowSums * kBlockRows;

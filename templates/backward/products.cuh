@@ -7,17 +7,6 @@
 //
 // Tiles of c are m16n8. load_a(step, a) loads the A fragments of a k16 step into a. Form: layout of the tiles' rows.
 
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
-{
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
-}
-
 // Loads the A fragments of 16 * kM rows of a tile for one k16 step.
 template <class Form = RowTile, int kM>
 __device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint32 lane_rows, int step)

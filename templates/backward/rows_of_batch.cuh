@@ -25,8 +25,9 @@ struct RowCoord {
         return all;
     }
 
-    static __device__ __forceinline__ int dropped_batch_head(const Params &, unsigned batch_head)
+    // The batch number for dropout.
+    __device__ __forceinline__ int sequence() const
     {
-        return batch_head;
+        return batch;
     }
 };

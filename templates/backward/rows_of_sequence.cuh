@@ -31,9 +31,9 @@ struct RowCoord {
         return own.alone(all);
     }
 
-    // The head's number for dropout.
-    __device__ __forceinline__ int dropped_batch_head(const Params &p, unsigned) const
+    // The batch number for dropout.
+    __device__ __forceinline__ int sequence() const
     {
-        return own.index * p.heads_q + head;
+        return own.index;
     }
 };

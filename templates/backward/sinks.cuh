@@ -7,7 +7,7 @@
 // Its entry point is in steps.cu.in.
 
 // The kernel; one block per head. The order of the sum is fixed.
-template <int kBlockThreads> __device__ __forceinline__ void sinks(const Params &p)
+template <int kBlockThreads> __device__ __forceinline__ void head_sums(const Params &p)
 {
     __shared__ float sums[kBlockThreads / 32];
     if (p.features.dsinks == nullptr)
@@ -25,8 +25,7 @@ template <int kBlockThreads> __device__ __forceinline__ void sinks(const Params 
         for (int row = threadIdx.x; row < (kVarlen ? int(head_rows) : p.seq_q); row += kBlockThreads)
             sum += exp2_approx(sink - rows[row]) * rows[all_rows + row];
     }
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         sums[threadIdx.x / 32] = sum;
     __syncthreads();  // the sums of all warps are there

@@ -15,7 +15,7 @@
 
 struct SplitRange {
     Cursor begin, end;
-    int visits;  // number of tiles of queries in this block's part
+    int steps;  // number of tiles of queries in this block's part
 
     __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
     {
@@ -26,7 +26,7 @@ struct SplitRange {
         const int64 all = kHeadBlocks ? int64(p.group) : int64(count) * p.group;
         begin = cursor(p, tiles, count, int(all * split / p.splits) * unit);
         end = cursor(p, tiles, count, int(all * (split + 1) / p.splits) * unit);
-        visits = (int(all * (split + 1) / p.splits) - int(all * split / p.splits)) * unit;
+        steps = (int(all * (split + 1) / p.splits) - int(all * split / p.splits)) * unit;
     }
 
     static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
@@ -42,7 +42,7 @@ struct SplitRange {
 
     __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
     {
-        static_assert(kWgmma || !kLastKeysFirst, "Hopper's blocks count their visits");
+        static_assert(kWgmma || !kLastKeysFirst, "Hopper's blocks count their steps");
         return at.head < end.head ||
                (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
     }
@@ -123,16 +123,13 @@ __device__ __forceinline__ void put_part(const Params &p, const BlockCoord &coor
     uint32 *counter = key_counters(p) + key_block_of(p, coord) * 2 + which;
     if constexpr (kHeadBlocks)
         await_count(counter, 0, split, threadIdx.x % 32);
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kTiles; n++) {
-            float4 *to = part + (m * kTiles + n) * kWriters;
-            if constexpr (kHeadBlocks)
-                add_global_16(reinterpret_cast<float *>(to), x[m][n]);
-            else
-                *to = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
-        }
+    each_of<kKeyTiles, kTiles>([&](int m, int n) {
+        float4 *to = part + (m * kTiles + n) * kWriters;
+        if constexpr (kHeadBlocks)
+            add_global_16(reinterpret_cast<float *>(to), x[m][n]);
+        else
+            *to = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
+    });
     if constexpr (kHeadBlocks) {
         writers_meet();  // all threads have added
         if (writer() == 0)

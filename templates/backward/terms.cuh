@@ -3,7 +3,7 @@
 #include "features/alibi.cuh"
 #include "features/bias.cuh"
 
-// ---- score modifiers: ALiBi and bias, added to scores after a softcap ---------------------------------------------
+// ---- terms: ALiBi and bias, added to scores that may be capped ------------------------------------------------
 //
 // They are in the units of Q K^T, that is, divided by the scale. -infinity hides a key.
 constexpr bool kTerms = true;
@@ -30,7 +30,7 @@ struct Terms {
     {
         float term = 0.0f;
         if constexpr (kAlibi)
-            term += alibi_term<kBefore>(slope, base, float(step));
+            term += alibi_term<kBefore>(slope, base + p.features.distance_shift, float(step));
         if constexpr (kBias != BiasKind::kNone) {
             const int64 at =
                 min(query, p.seq_q - 1) * p.features.bias_query + min(key, p.seq_k - 1) * p.features.bias_key;
@@ -48,17 +48,11 @@ template <bool kBefore>
 __device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
                                           int first_query)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const float base = float(first_query + p.seq_k - p.seq_q - key);
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    s[m][n][2 * h + e] +=
-                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
-        }
+    each_of<kKeyTiles, 2>([&](int m, int h) {
+        const int key = first_key + m * 16 + h * 8;
+        const float base = float(first_query + p.seq_k - p.seq_q - key);
+        each_of<kQueryTiles, 2>([&](int n, int e) {
+            s[m][n][2 * h + e] += terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
+        });
+    });
 }

@@ -46,21 +46,16 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 // lane's first query, because queries are then constants after unrolling.
 __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int at = p.seq_k - p.seq_q + first_query;
-            const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
-            const int last = last_at(p, key) - at;
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    if (n * 8 + e < first || n * 8 + e > last)
-                        s[m][n][2 * h + e] = 0.0f;
-        }
+    each_of<kKeyTiles, 2>([&](int m, int h) {
+        const int key = first_key + m * 16 + h * 8;
+        const int at = p.seq_k - p.seq_q + first_query;
+        const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
+        const int last = last_at(p, key) - at;
+        each_of<kQueryTiles, 2>([&](int n, int e) {
+            if (n * 8 + e < first || n * 8 + e > last)
+                s[m][n][2 * h + e] = 0.0f;
+        });
+    });
 }
 
 // Returns how many blocks add to a tile of queries before this one (dq_order.cuh).

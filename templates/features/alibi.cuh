@@ -3,8 +3,8 @@
 
 // ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
 //
-// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
-// the unit of Q K^T, that is, divided by the scale.
+// Scores get -slope |p - j|, where p = query + seq_k - seq_q + distance_shift is the query's position and j the key.
+// Here the term is in the unit of Q K^T, that is, divided by the scale.
 
 __device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
 {

@@ -17,7 +17,6 @@ template <> struct BiasTypes<BiasKind::kBool> {
     using Pair = unsigned short;
 };
 using BiasElem = BiasTypes<kBias>::Number;
-using BiasPair = BiasTypes<kBias>::Pair;
 
 // Returns what is added to a score, before the division by the scale.
 template <class Number> __device__ __forceinline__ float bias_number(Number x)

@@ -5,7 +5,8 @@
 
 // ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
 //
-// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
+// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h). A
+// call may be a part of a larger one, the whole: then head, row and column are those of the whole.
 // Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
 // multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
 // threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
@@ -85,8 +86,10 @@ __device__ __forceinline__ float2 keep_factors(uint32 keep)
 
 struct DropoutSeed {
     uint32 keys[2], offset[2];
+    uint32 first_row, first_pair;  // of the call in the whole
 
     __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
+        : first_row(f.drop_row), first_pair(f.drop_pair)
     {
         const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
         const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
@@ -121,11 +124,17 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     }
 }
 
-// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. batch_head: b * heads + h.
-// The first byte of a row key is odd.
-__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int batch_head, int rows32, int lane)
+// The number of a head among all batches and heads of the whole.
+__device__ __forceinline__ int head_of_whole(const Params &p, int batch, int head)
 {
-    philox(x, seed, rows32 * 32 + lane, batch_head);
+    return batch * p.features.drop_heads + p.features.drop_head + head;
+}
+
+// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. head: of the whole.
+// The first byte of a row key is odd.
+__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int head, int rows32, int lane)
+{
+    philox(x, seed, rows32 * 32 + (lane + seed.first_row), head);
 #pragma unroll
     for (int n = 0; n < 4; n++)
         x[n] |= lane % 4 == 0;
@@ -134,7 +143,7 @@ __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed
 // Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
 __device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
 {
-    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
+    philox(x, seed, pairs32 * 32 + (pair * 4 + t + seed.first_pair), 0xffffffffu);
 #pragma unroll
     for (int n = 0; n < 4; n++)
         x[n] |= (t == 0) << 8;
@@ -154,11 +163,11 @@ __device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
 
 // Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
 // rows. Returns word_of_rows.
-__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int batch_head, int sixteen,
+__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int head, int sixteen,
                                                int lane)
 {
     uint32 x[4];
-    row_keys(x, seed, batch_head, sixteen / 2, lane);
+    row_keys(x, seed, head, sixteen / 2, lane);
 #pragma unroll
     for (int h = 0; h < 2; h++)
         words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];

@@ -1,5 +1,6 @@
 #pragma once
 #include "features/lengths.cuh"
+#include "lib/ptx.cuh"
 
 // ---- work partition: blocks divide the keys of sequences of different lengths --------------------------------
 //
@@ -47,8 +48,7 @@ public:
             const SequenceWork work(p, b);
             sum += int64(work.row_tiles) * work.steps;
         }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+        sum = warp_sum(sum);
         most = min(max((sum + p.splits - 1) / p.splits, int64(1)), int64(0x7fffffff));
     }
 
@@ -117,9 +117,7 @@ private:
             const int of_tile = all.count(work);
             parts += of_tile > 1 ? work.row_tiles * of_tile : 0;
         }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            parts += __shfl_xor_sync(0xffffffffu, parts, lanes);
-        return parts;
+        return warp_sum(parts);
     }
 };
 

@@ -20,35 +20,34 @@ using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
 
 // ALiBi for this lane's rows.
 struct AlibiOfRows : FirstColumn {
-    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p minus this lane's first column in tile 0
+    // position: p, without the shift, minus this lane's first column in tile 0. It is whole, and may be large, so the
+    // shift, which may be a fraction, is added to differences.
+    float slope[kRowTiles][2], position[kRowTiles][2], shift;
 
     __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockCoord &coord, int first_row, int lane)
-        : FirstColumn(lane)
+        : FirstColumn(lane), shift(p.features.distance_shift)
     {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int row = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
-                slope[m][h] = alibi_slope(p, coord.batch, coord.query_head(p, row));
-                position[m][h] = float(coord.query(p, row) + coord.seq_k(p) - coord.seq_q(p) - lane % 4 * kLaneKeys);
-            }
+        each_of<kRowTiles, 2>([&](int m, int h) {
+            const int row = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
+            slope[m][h] = alibi_slope(p, coord.batch, coord.query_head(p, row));
+            position[m][h] = float(coord.query(p, row) + coord.seq_k(p) - coord.seq_q(p) - lane % 4 * kLaneKeys);
+        });
     }
 
     // The ALiBi term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
     // is after a row's own position.
     template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
     {
-        return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc), -float(key_column(n) + e));
+        return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc) + shift, -float(key_column(n) + e));
     }
 
     // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
     __device__ __forceinline__ float offset(int tile, int m, int h) const
     {
         if constexpr (kAlibiMma)
-            return -slope[m][h] * (position[m][h] + first_column - float(tile * kBc));
+            return -slope[m][h] * (position[m][h] + first_column - float(tile * kBc) + shift);
         else
-            return -slope[m][h] * (position[m][h] - float(tile * kBc));
+            return -slope[m][h] * (position[m][h] - float(tile * kBc) + shift);
     }
 
     // ... and the part of the column, added to the score.
@@ -68,4 +67,28 @@ struct AlibiOfRows : FirstColumn {
     }
 };
 
-using Alibi = AlibiOfRows;
+struct NoAlibi {
+    __device__ __forceinline__ NoAlibi(const Params &, const BlockCoord &, int, int) {}
+
+    template <bool kBefore> __device__ __forceinline__ float term(int, int, int, int, int) const
+    {
+        return 0.0f;
+    }
+
+    __device__ __forceinline__ float offset(int, int, int) const
+    {
+        return 0.0f;
+    }
+
+    __device__ __forceinline__ float added(float score, int, int, int, int) const
+    {
+        return score;
+    }
+
+    __device__ __forceinline__ bool in_product(int, int) const
+    {
+        return false;
+    }
+};
+
+using Alibi = Either<kAlibi, AlibiOfRows, NoAlibi>::Type;

@@ -62,14 +62,11 @@ struct BiasOfRows {
         const BiasElem *bias = reinterpret_cast<const BiasElem *>(p.features.bias) +
                                coord.batch * p.features.bias_batch + coord.padding() * key_stride +
                                lane % 4 * kLaneKeys * key_stride;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int r = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
-                row[m][h] =
-                    bias + coord.query_head(p, r) * p.features.bias_head + coord.query(p, r) * p.features.bias_query;
-            }
+        each_of<kRowTiles, 2>([&](int m, int h) {
+            const int r = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
+            row[m][h] =
+                bias + coord.query_head(p, r) * p.features.bias_head + coord.query(p, r) * p.features.bias_query;
+        });
         inverse_scale = p.features.inverse_scale;
         side = p.features.bias_side >= kTogether && coord.padding() % kTogether == 0;
     }

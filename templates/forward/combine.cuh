@@ -1,9 +1,10 @@
 #pragma once
 #include "forward/coord.cuh"
 #include "forward/merge.cuh"
-#include "forward/softmax.cuh"
+#include "forward/row_ends.cuh"
 #include "lib/early.cuh"
 #include "lib/mma.cuh"
+#include "lib/ptx.cuh"
 
 // ---- the kernel after the main one: combines the splits of a row --------------------------------------------
 //
@@ -15,20 +16,6 @@
 
 constexpr int kPartsAhead = 16;  // parts of a row that are loaded at once
 static_assert(kMaxSplits % kPartsAhead == 0, "there are weights for whole steps");
-
-__device__ __forceinline__ float warp_max(float x)
-{
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, lanes);
-    return x;
-}
 
 // The partial results of a row of O. All row tiles have the same number of them; if sequences have their own lengths, a
 // row has one per share of its row tile.
@@ -52,12 +39,21 @@ struct RowParts {
     }
 };
 
-// Writes this lane's columns of O, if it has any, in fp32. Returns LSE to be written.
-__device__ __forceinline__ float put_partial(char *to, int own_splits, const float4 &x, float inverse,
+// Returns the first element of a row. row: among all packed rows, or of its batch.
+__device__ __forceinline__ int64 offset_of(const Strides &stride, int batch, int head, int row)
+{
+    if constexpr (kVarlen)
+        return head * stride.head + row * stride.seq;
+    else
+        return batch * stride.batch + head * stride.head + row * stride.seq;
+}
+
+// Writes this lane's columns of O, if it has any. from: those before. Returns LSE to be written.
+__device__ __forceinline__ float put_partial(char *to, const char *from, int own_splits, const float4 &x, float inverse,
                                              const Merge &merge)
 {
     if (own_splits > 0)
-        merge.put(to, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+        merge.put(to, merge.read<float4>(from), float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
     return merge.lse;
 }
 
@@ -82,17 +78,16 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
     await_step_before();
     if (row >= rows)
         return;
-    char *o;
     if constexpr (kVarlen) {
         batch = sequence_of_row(p, packed);
         const auto sequence = sequence_of(p, batch);
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
-        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * kOutBytes;
-    } else {
-        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * kOutBytes;
     }
+    auto offset = [&](const Strides &stride) { return offset_of(stride, batch, head, kVarlen ? packed : query); };
+    char *const o = p.o + offset(p.o_stride) * kOutBytes;
+    const char *const old_o = old_row(p, o, offset);
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
         return;  // its only block has written it
@@ -146,14 +141,14 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
                 x.w += weight * part[i].w;
             }
         }
-        float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
+        float inverse = row_inverse(sum), lse = row_lse(most, sum);
         if constexpr (kSinks) {
-            const SinkEnd end(most, sum, p.features.sinks[head]);
+            const SinkEnd end(most, sum, sum, sink_of_head(p, head));
             inverse = end.inverse;
             lse = end.lse;
         }
-        if constexpr (kPartial)
-            lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
+        if constexpr (kPartial || kCarry)
+            lse = put_partial(o + column * kOutBytes, old_o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
         else if (own_splits > 0)
             *reinterpret_cast<uint2 *>(o + column * kElemBytes) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};

@@ -25,16 +25,16 @@ struct PhiloxDropout {
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const int row = first_row + m * 16 + h * 8 + lane / 4, query = coord.query(p, row);
+                    const int head = head_of_whole(p, coord.batch, coord.query_head(p, row));
                     uint32 x[4];
-                    row_keys(x, seed, coord.batch * p.heads_q + coord.query_head(p, row), query / 32,
-                             query % 8 * 4 + lane % 4);
+                    row_keys(x, seed, head, query / 32, query % 8 * 4 + lane % 4);
                     rows[m][h] = one_of(x, query / 8 % 4);
-                    row_keys(x, seed, coord.batch * p.heads_q + coord.query_head(p, row), query / 32, 3);
+                    row_keys(x, seed, head, query / 32, 3);
                     bounds[m][h] = choose_bounds(p.features, x[0], query / 2 % 4, lane % 4 * 2);
                 }
             } else {
-                const uint32 word = keys_of_rows(rows[m], seed, coord.batch * p.heads_q + coord.query_head(p, 0),
-                                                 first_row / 16 + m, lane);
+                const int head = head_of_whole(p, coord.batch, coord.query_head(p, 0));
+                const uint32 word = keys_of_rows(rows[m], seed, head, first_row / 16 + m, lane);
                 bounds[0][0] = choose_bounds(p.features, word, lane / 8, lane % 4 * 2);
             }
         }

@@ -19,14 +19,15 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float sum = quad_sum(row.sum[m][h]);
+            const float sum = quad_sum(row.sum[m][h]), divisor = divisor_of(row.max[m][h], sum, p.scale_log2);
+            const float exponent = natural_exponent(row.max[m][h], p);
             float inverse, lse;
             if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+                const SinkEnd end(exponent, sum, divisor, sink_of(p, coord, row));
                 inverse = end.inverse;
                 lse = end.lse;
             } else {
-                inverse = row_inverse(sum);
+                inverse = row_inverse(divisor);
             }
             inverse *= kept_scale(p);
             const int r = m * 16 + h * 8 + quad_row;
@@ -37,7 +38,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
             const int block_row = coord.first_row + warp_row + r;
             if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows) {
                 if constexpr (!kSinks)
-                    lse = row_lse(row.max[m][h], sum, p.scale);
+                    lse = row_lse(exponent, sum);
                 p.lse[coord.index(p, block_row)] = lse;
             }
         }
@@ -50,8 +51,8 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
-    if constexpr (kPartial) {
-        write_partial_rows(p, coord, o, row, warp_row, lane);
+    if constexpr (kPartial || kCarry) {
+        write_rows_from_registers(p, coord, o, row, warp_row, lane);
         return;
     }
     if constexpr (kQInRegisters)

@@ -2,7 +2,7 @@
 #include "forward/coord.cuh"
 #include "forward/merge.cuh"
 #include "forward/parts.cuh"
-#include "forward/softmax.cuh"
+#include "forward/row_ends.cuh"
 #include "lib/mma.cuh"
 
 // ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
@@ -63,7 +63,7 @@ __device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTil
 // One merged row of the block: 4 columns of O, the maximum of the scores and the sum.
 struct MergedRow {
     float4 o;
-    float max, sum;
+    float max, sum, divisor;
 
     __device__ __forceinline__ MergedRow(uint32 smem, int r, int column, float scale_log2)
         : o{0.0f, 0.0f, 0.0f, 0.0f}, max(minus_infinity()), sum(0.0f)
@@ -78,7 +78,7 @@ struct MergedRow {
         for (int team = 0; team < kTeams; team++) {
             if (state[team].x == minus_infinity())
                 continue;  // this team saw no key
-            const float weight = exp2_approx((state[team].x - max) * scale_log2);
+            const float weight = rescaling(state[team].x, max, scale_log2);
             const float4 x = load_shared_floats(smem + (team * kBr + r) * kMergePitch + column * 4);
             sum += weight * state[team].y;
             o.x += weight * x.x;
@@ -86,14 +86,15 @@ struct MergedRow {
             o.z += weight * x.z;
             o.w += weight * x.w;
         }
-        multiply(row_inverse(sum));
+        divisor = divisor_of(max, sum, scale_log2);
+        multiply(row_inverse(divisor));
     }
 
     // Adds the sink to a row. Only for a row whose keys all belong to this block.
-    __device__ __forceinline__ float add_sink(float scale, float sink)
+    __device__ __forceinline__ float add_sink(const Params &p, float sink)
     {
-        const SinkEnd end(max * scale, sum, sink);
-        multiply(sum * end.inverse);
+        const SinkEnd end(natural_exponent(max, p), sum, divisor, sink);
+        multiply(divisor * end.inverse);
         return end.lse;
     }
 
@@ -105,9 +106,9 @@ struct MergedRow {
         o.w *= factor;
     }
 
-    __device__ __forceinline__ float lse(float scale) const
+    __device__ __forceinline__ float lse(const Params &p) const
     {
-        return row_lse(max, sum, scale);
+        return row_lse(natural_exponent(max, p), sum);
     }
 };
 
@@ -118,12 +119,15 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
 {
     float lse;
     if constexpr (kSinks)
-        lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
+        lse = merged.add_sink(p, sink_at(p, coord, block_row));
     else if constexpr (kMerges)
-        lse = merged.lse(p.scale);
-    char *out = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + column * kOutBytes;
+        lse = merged.lse(p);
+    char *const row = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes, *const out = row + column * kOutBytes;
     if constexpr (kMerges) {
-        Merge(lse, load_shared_4(old)).put(out, merged.o);
+        const char *const from =
+            old_row(p, row, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
+        const Merge merge(lse, load_shared_4(old));
+        merge.put(out, merge.read<float4>(from + column * 4), merged.o);
         return;
     }
     if constexpr (kPartial)
@@ -132,7 +136,7 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
         *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
     if (p.lse != nullptr && column == 0) {
         if constexpr (!kSinks)
-            lse = merged.lse(p.scale);
+            lse = merged.lse(p);
         p.lse[index] = lse;
     }
 }
@@ -156,7 +160,7 @@ __device__ __forceinline__ float sum_of_teams(uint32 smem, int r, float scale_lo
 #pragma unroll
     for (int team = 0; team < kTeams; team++) {
         const float2 state = load_shared_8(smem + kMergeStates + (team * kBr + r) * 8);
-        sum += state.x == minus_infinity() ? 0.0f : exp2_approx((state.x - max) * scale_log2) * state.y;
+        sum += state.x == minus_infinity() ? 0.0f : rescaling(state.x, max, scale_log2) * state.y;
     }
     return sum;
 }
@@ -167,10 +171,10 @@ __device__ __forceinline__ void write_merged_lse(const Params &p, const BlockCoo
     if (r >= kBr || block_row >= coord.rows)
         return;
     float max;
-    const float sum = sum_of_teams(smem, r, p.scale_log2, max);
-    float lse = row_lse(max, sum, p.scale);
+    const float sum = sum_of_teams(smem, r, p.scale_log2, max), exponent = natural_exponent(max, p);
+    float lse = row_lse(exponent, sum);
     if constexpr (kSinks)
-        lse = SinkEnd(max * p.scale, sum, p.features.sinks[coord.query_head(p, block_row)]).lse;
+        lse = SinkEnd(exponent, sum, sum, sink_at(p, coord, block_row)).lse;
     p.lse[coord.index(p, block_row)] = Merge(lse, load_shared_4(smem + kOldLse + r * 4)).lse;
 }
 
@@ -214,7 +218,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
             const int64 at = kLengths ? coord.slot() * kBr + r : coord.split * all_rows + index;
             *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
             if (column == 0)
-                p.partial_lse[at] = merged.lse(p.scale);
+                p.partial_lse[at] = merged.lse(p);
         }
     }
     if constexpr (kMerges)

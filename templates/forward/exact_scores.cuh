@@ -8,8 +8,9 @@
 // kv8_scores.cuh.
 using Queries = QueryFragments;
 
+template <bool kInSoftmax>
 __device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                       int)
+                                                       uint32, int)
 {
     return q_frag;
 }
@@ -19,7 +20,10 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
-                                             uint32, int)
+template <bool kInSoftmax, bool kMasked, class... Any>
+__device__ __forceinline__ ScoresThemselves scale_scores(const Any &...)
 {
+    return {};
 }
+
+template <bool kInSoftmax, class... Any> __device__ __forceinline__ void end_scores(const Any &...) {}

@@ -5,8 +5,8 @@
 // ---- no window: which tiles a block processes, and which keys of them a row sees -----------------------------------
 //
 // Policy of kernels without a window; the others have window.cuh. The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and
-// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied after softcap, which would
-// turn -infinity into a finite number.
+// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied to modified scores: a cap
+// would turn -infinity into a finite number.
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
@@ -31,19 +31,12 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
-        }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
-                    s[m][n][e] = minus_infinity();
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int r = first_row + m * 16 + h * 8 + lane / 4;
+        limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
+            x = minus_infinity();
+    });
 }

@@ -14,17 +14,19 @@
 //     which tiles are processed           tiles.cuh, full.cuh, window.cuh
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
-//     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
+//     whether Q, K are rounded to int8    exact_scores.cuh, int8_scores.cuh
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
-//     how a row begins and ends           softmax.cuh
+//     how a row begins and ends           softmax.cuh, row_ends.cuh
 //
 // Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
 // three stages):
 //
-//   wait K, V (t) | S = Q K^T                            softmax   O += P V
-//                 | copy K, V (t - 1, or t - 2 with three stages) ........
+//   wait K, V (t) | S = Q K^T    softmax   O += P V
+//                            | copy K, V (t - 1, or t - 2 with three stages) ........
+//
+// The copies are issued with the last part of S, or divided among its parts (kSpreadFill).
 //
 // or K and V have separate stages, with two barriers per step (one or two stages of K):
 //
@@ -39,19 +41,17 @@
 __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &own)
 {
     __syncthreads();  // Q is complete before it is read
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int step = 0; step < kDepth; step++)
-            ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    each_of<kRowTiles, kDepth>([&](int m, int step) {
+        ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    });
     if constexpr (kJoint || kTeams > 1)
         __syncthreads();  // Q is read before V is loaded into its area
 }
 
-// Prologue: loads Q, and the first tiles of K and V.
-__device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
-                                      const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                      const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
+// Loads Q, and the first tiles of K and V.
+__device__ __forceinline__ void prologue(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
+                                         const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                         const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
     q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row, [&](int r) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
             fill_commit();
         }
     }
-    if constexpr (kQBehind) {
+    if constexpr (kQBehind) {  // Q came through the area of V (tile.cuh)
         fill_wait<kKStages - 1>();
         read_q(q_frag, own);
     }
@@ -135,8 +135,9 @@ __device__ __forceinline__ void forward(const Params &p)
         pages.find_first(tile);
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
-        begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
-        const auto &queries = make_queries(q_frag, p, coord, lane);
+        prologue(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
+        const uint32 means = smem + kMeanArea + warp_row * 4;
+        const auto &queries = make_queries<kScaledInSoftmax>(q_frag, p, coord, means, lane);
         auto step = [&](auto masked) {
             mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
                                                    own, tile);
@@ -158,7 +159,9 @@ __device__ __forceinline__ void forward(const Params &p)
             for (; tile >= tiles.first; tile -= kTeams)
                 step(Bool<false>{});
         }
+        end_scores<kScaledInSoftmax>(row, means, lane);
     }
+    // Epilogue.
     finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }

@@ -19,7 +19,7 @@
 // element is its byte times the scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN,
 // and so all scores of that scale's keys NaN.
 constexpr int kKeyBytes = kElemBytes * kKeyColumns;
-constexpr int kScaleGroups = kWgmma && kBc % 64 == 0 ? kBc / 64 : 1, kScales = 4 * kScaleGroups;  // of a tile
+constexpr int kScaleGroups = kWgmma ? kBc / 32 : 1, kScales = 4 * kScaleGroups;  // of a tile
 
 // The group of row r of a tile.
 __device__ __forceinline__ constexpr int scale_group(int r)

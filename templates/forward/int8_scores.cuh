@@ -11,7 +11,9 @@
 //
 // Policy of kernels that round Q and K; the others have exact_scores.cuh. quantise.cuh has rounded K. A warp rounds its
 // rows of Q when it has read them, with one scale per row. The products are summed in int32 without error. Each score
-// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores.
+// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores. If only
+// the softmax follows, it scales the scores of tiles without a mask, and end_scores adds the product with the mean key
+// to each row's maximum.
 //
 // Accumulators start at the bits of 1.5 * 2^23. So the integer sum s is the bits of the float 1.5 * 2^23 + s, while |s|
 // < 2^22: 127 * 127 * 256 is less. One multiplication and addition scales it and removes the start.
@@ -19,15 +21,15 @@ constexpr float kStart = 12582912.0f;
 constexpr int kByteSteps = kKeyBytes / 32;  // k32 steps
 using ByteFill = Fill<kBc, kTeamThreads, kKeyColumns>;
 
-static_assert(kQInRegisters && kParts == 1 && !kVInK && !kSplit, "a warp rounds whole rows of Q");
+static_assert(kQInRegisters && kParts == 1 && kTeams == 1 && !kVInK && !kSplit, "a warp rounds whole rows of Q");
 static_assert(127 * 127 * kKeyBytes < 1 << 22, "sums are exact");
 
 // This lane's part of the rows of a warp.
 struct Queries {
     uint32 bytes[kRowTiles][kByteSteps][4];
     float scale[kRowTiles][2];  // of rows quad_row, quad_row + 8
-    float mean[kRowTiles][2];   // the product of the row and the mean key
-    const float *key_scales;    // of this lane; 4 for each tile
+    float mean[kRowTiles][2];   // the product of the row and the mean key; in the softmax: in shared memory
+    const float *key_scales;    // 4 for each tile
 };
 
 // c += a b: a is 16x32 row-major, b is 32x8 column-major. c has the bits of integers. SM 7.5 does it with four m8n8k16
@@ -52,27 +54,32 @@ __device__ __forceinline__ void mma_s8_k32(float (&c)[4], const uint32 (&a)[4], 
         c[i] = __uint_as_float(sum[i]);
 }
 
+// Where the mean of a row tile's row lies. rows: of the warp.
+__device__ __forceinline__ uint32 mean_place(uint32 rows, int m, int h, int lane)
+{
+    return rows + (m * 16 + h * 8 + lane / 4) * 4;
+}
+
+template <bool kInSoftmax>
 __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, const Params &p, const BlockCoord &coord,
-                                                int lane)
+                                                uint32 rows, int lane)
 {
     const int kv_head = coord.kv_head(p);
     const float *mean = mean_key(p, coord.batch, kv_head) + lane % 4 * 2;
     Queries q;
-    q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch)) + lane % 4;
+    q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch));
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        uint32 most;
+        measure_row(q_frag[m], h, mean, most, q.mean[m][h]);
+        if (kInSoftmax && lane % 4 == 0)
+            store_shared_4(mean_place(rows, m, h, lane), __float_as_uint(q.mean[m][h]));
+        const Rounding rounding = rounding_to(most);
+        q.scale[m][h] = rounding.scale;
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32 most;
-            measure_row(q_frag[m], h, mean, most, q.mean[m][h]);
-            const Rounding rounding = rounding_to(most);
-            q.scale[m][h] = rounding.scale;
-#pragma unroll
-            for (int step = 0; step < 2 * kByteSteps; step++)  // columns after the padded ones are 0
-                q.bytes[m][step / 2][step % 2 * 2 + h] =
-                    step < kDepth ? round_four(rounding, q_frag[m][step % kDepth][h], q_frag[m][step % kDepth][h + 2])
-                                  : 0;
-        }
+        for (int step = 0; step < 2 * kByteSteps; step++)  // columns after the padded ones are 0
+            q.bytes[m][step / 2][step % 2 * 2 + h] =
+                step < kDepth ? round_four(rounding, q_frag[m][step % kDepth][h], q_frag[m][step % kDepth][h + 2]) : 0;
+    });
     return q;
 }
 
@@ -96,7 +103,10 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &, const Pa
 struct KeyScale {
     float scale;
 
-    __device__ __forceinline__ KeyScale(const Queries &q, int tile) : scale(__ldg(q.key_scales + tile * 4)) {}
+    __device__ __forceinline__ KeyScale(const Queries &q, int tile)
+        : scale(__ldg(q.key_scales + (tile * 4 + threadIdx.x % 4)))
+    {
+    }
 };
 
 // S = Q K^T for one tile, as integers that scale_scores makes scores of.
@@ -110,34 +120,47 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], 
         for (int n = 0; n < kColTiles; n += 2) {
             uint32 b[4];  // columns n * 8 ... + 15: b[0], b[1] of the first n8 tile, b[2], b[3] of the next
             ldmatrix_x4(b, k_smem + KeyTile::pair_offset(lane_cols, step) + n * 8 * KeyTile::kPitch);
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    float(&c)[4] = s[m][n + i];
-                    if (step == 0)
-                        c[0] = c[1] = c[2] = c[3] = kStart;
-                    mma_s8_k32(c, q.bytes[m][step], b[2 * i], b[2 * i + 1]);
-                }
+            each_of<kRowTiles, 2>([&](int m, int i) {
+                float(&c)[4] = s[m][n + i];
+                if (step == 0)
+                    c[0] = c[1] = c[2] = c[3] = kStart;
+                mma_s8_k32(c, q.bytes[m][step], b[2 * i], b[2 * i + 1]);
+            });
         }
         after_step(step);
     }
 }
 
-// Makes scores of the sums.
-__device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
+// Makes scores of the sums, or says how the softmax does (kInSoftmax): by the multiplication that it has anyway. Then
+// the product of a query and the mean key comes last, because it changes a row's maximum and nothing else. A mask needs
+// scores: a hidden score is -infinity, and the factor may be NaN.
+template <bool kInSoftmax, bool kMasked>
+__device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key,
                                              uint32, int)
 {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
+    if constexpr (kInSoftmax && !kMasked) {
+        ScaledScores scores;
+        scores.start = kStart;
+        each_of<kRowTiles, 2>([&](int m, int h) { scores.factor[m][h] = q.scale[m][h] * key.scale; });
+        return scores;
+    } else {
+        each_of<kRowTiles, 2>([&](int m, int h) {
             const float factor = q.scale[m][h] * key.scale;
-            const float added = fmaf(-kStart, factor, q.mean[m][h]);
+            const float added = kInSoftmax ? -kStart * factor : fmaf(-kStart, factor, q.mean[m][h]);
 #pragma unroll
             for (int n = 0; n < kColTiles; n++)
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; e++)
                     s[m][n][e] = fmaf(s[m][n][e], factor, added);
-        }
+        });
+        return ScoresThemselves{};
+    }
+}
+
+// Adds each row's product with the mean key to its maximum. make_queries has stored the products in shared memory,
+// because registers are scarce in the mainloop, whose barriers order that before this.
+template <bool kInSoftmax> __device__ __forceinline__ void end_scores(RowState &row, uint32 rows, int lane)
+{
+    if constexpr (kInSoftmax)
+        each_of<kRowTiles, 2>([&](int m, int h) { row.max[m][h] += load_shared_4(mean_place(rows, m, h, lane)); });
 }

@@ -19,7 +19,7 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
     fills.k.template issue<kWide || kFull>(
         plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
-    fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
+    fills.template issue_k_scales<kWide || kFull>(p, to, k_stage(to.smem, to.team, tile), pages, rows, plan, share,
                                                   tile, coord.seq_k(p) - tile * kBc,
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }

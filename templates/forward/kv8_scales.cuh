@@ -108,22 +108,18 @@ struct ScaleFills {
 
     // Start copying the scales of a tile whose rows `rows` finds. smem: its stage. number(r): the key of row r,
     // relative to the tile's first.
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_k_scales(const Params &p, const ScaleHeads &from, const Numbers &pages,
-                                                   const Rows &rows, const Plan &plan, Share share, uint32 smem,
-                                                   int tile, int valid_rows, Number number)
+    template <bool kFull, class... Args>
+    __device__ __forceinline__ void issue_k_scales(const Params &p, const ScaleHeads &from, uint32 smem,
+                                                   const Args &...args)
     {
-        issue<kFull>(k_scales, from.k_scales, p.features.k_scale_stride, pages, rows, plan, share, smem + kKeyScales,
-                     tile, valid_rows, number);
+        issue<kFull>(k_scales, from.k_scales, p.features.k_scale_stride, smem + kKeyScales, args...);
     }
 
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_v_scales(const Params &p, const ScaleHeads &from, const Numbers &pages,
-                                                   const Rows &rows, const Plan &plan, Share share, uint32 smem,
-                                                   int tile, int valid_rows, Number number)
+    template <bool kFull, class... Args>
+    __device__ __forceinline__ void issue_v_scales(const Params &p, const ScaleHeads &from, uint32 smem,
+                                                   const Args &...args)
     {
-        issue<kFull>(v_scales, from.v_scales, p.features.v_scale_stride, pages, rows, plan, share, smem + kValueScales,
-                     tile, valid_rows, number);
+        issue<kFull>(v_scales, from.v_scales, p.features.v_scale_stride, smem + kValueScales, args...);
     }
 
     __device__ __forceinline__ void store_k_scales(uint32 smem)
@@ -138,9 +134,9 @@ struct ScaleFills {
 
 private:
     template <bool kFull, class Fill, class Plan, class Numbers, class Rows, class Number>
-    static __device__ __forceinline__ void issue(Fill &fill, const char *head, const Strides &stride,
+    static __device__ __forceinline__ void issue(Fill &fill, const char *head, const Strides &stride, uint32 smem,
                                                  const Numbers &pages, const Rows &rows, const Plan &plan, Share share,
-                                                 uint32 smem, int tile, int valid_rows, Number number)
+                                                 int tile, int valid_rows, Number number)
     {
         fill.template issue<kFull>(plan, share, smem, valid_rows, [&](int i, int r) {
             return scale_at(pages, rows, plan, tile, i, number(r), head, stride);

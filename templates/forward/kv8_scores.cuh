@@ -31,8 +31,9 @@ __device__ __forceinline__ void permute_row(uint32 &low, uint32 &high, int lane)
     high = ordered[1];
 }
 
+template <bool kInSoftmax>
 __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                int lane)
+                                                uint32, int lane)
 {
     Queries q;
 #pragma unroll
@@ -80,8 +81,9 @@ struct KeyScale {
 };
 
 // Makes scores of the products.
-__device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
-                                             uint32 k_smem, int lane)
+template <bool kInSoftmax, bool kMasked>
+__device__ __forceinline__ ScoresThemselves scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &,
+                                                         const KeyScale &, uint32 k_smem, int lane)
 {
 #pragma unroll
     for (int n = 0; n < kColTiles; n++) {
@@ -96,4 +98,7 @@ __device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4]
                 s[m][n][2 * h + 1] *= scale.y;
             }
     }
+    return {};
 }
+
+template <bool kInSoftmax, class... Any> __device__ __forceinline__ void end_scores(const Any &...) {}

@@ -14,10 +14,7 @@ using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
 struct NoFill {
-    template <bool kFull, class Plan, class Address>
-    __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue(const Any &...) {}
 
     __device__ __forceinline__ void store(uint32) const {}
 };
@@ -51,7 +48,7 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
-    fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+    fills.template issue_v_scales<kWide || kFull>(p, to, v_stage(to.smem, to.team, tile), pages, rows, plan, share,
                                                   tile, coord.seq_k(p) - tile * kBc,
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }

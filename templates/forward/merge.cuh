@@ -1,13 +1,35 @@
 #pragma once
 #include "forward/softmax.cuh"
 
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
 //
 // Two results of one row over disjoint keys, each normalised, are merged as
 //
 //     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
 //
 // A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
+}
 
 // The weights of one row: of the result of this launch, and of the one in memory.
 struct Merge {
@@ -28,25 +50,31 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised: fp32, merged if the kernel merges.
-    __device__ __forceinline__ void put(char *to, float2 x) const
+    // Returns columns before, in fp32, of a row in memory. Numbers: float2 or float4.
+    template <class Numbers> __device__ __forceinline__ Numbers read(const char *from) const
     {
-        float2 *const at = reinterpret_cast<float2 *>(to);
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
+        return old == 0.0f ? Numbers{} : *reinterpret_cast<const Numbers *>(from);
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. y: what read returned.
+    __device__ __forceinline__ void put(char *to, float2 y, float2 x) const
+    {
+        if constexpr (kMerges)
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, float4 x) const
+    __device__ __forceinline__ void put(char *to, float4 y, float4 x) const
     {
-        float4 *const at = reinterpret_cast<float4 *>(to);
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
+        if constexpr (kMerges)
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float4 *>(to) = x;
     }
 };

@@ -19,10 +19,7 @@ struct NoBias {
         return true;
     }
 
-    template <bool kMasked, bool kSide>
-    __device__ __forceinline__ void load(int, int, int, BiasElem (&)[kTogether]) const
-    {
-    }
+    template <bool kMasked, bool kSide, class... Any> __device__ __forceinline__ void load(const Any &...) const {}
 };
 
 using Bias = NoBias;

@@ -8,17 +8,9 @@ struct ScaleHeads {
 };
 
 struct ScaleFills {
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_k_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
-                                                   const Plan &, Share, uint32, int, int, Number)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue_k_scales(const Any &...) {}
 
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_v_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
-                                                   const Plan &, Share, uint32, int, int, Number)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue_v_scales(const Any &...) {}
 
     __device__ __forceinline__ void store_k_scales(uint32) {}
 

@@ -10,5 +10,6 @@ struct Params {
     static constexpr FeatureParams features{};
 #endif
 };
-static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCORE_BYTES : 0) +
+                                    (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");

@@ -38,28 +38,22 @@ __device__ __forceinline__ void pack_p(PackedP &p, const float (&s)[kRowTiles][k
 #pragma unroll
     for (int step = 0; step < kBc / 16; step++) {
         dropout.begin_step(tile, step);
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float(&tile_of_s)[4] = s[m][2 * step + i / 2];
-                const uint32 elements = fp16::pack(tile_of_s[i % 2 * 2], tile_of_s[i % 2 * 2 + 1]);
-                p[step][m][i] = drop_fp16(dropout, elements, m, i % 2, i / 2);
-            }
+        each_of<kRowTiles, 4>([&](int m, int i) {
+            const float(&tile_of_s)[4] = s[m][2 * step + i / 2];
+            const uint32 elements = fp16::pack(tile_of_s[i % 2 * 2], tile_of_s[i % 2 * 2 + 1]);
+            p[step][m][i] = drop_fp16(dropout, elements, m, i % 2, i / 2);
+        });
     }
 }
 
 // Adds the sums of n8 tile n of O.
 __device__ __forceinline__ void add_sums(float (&o)[kRowTiles][kOutTiles][4], const uint32 (&sums)[kRowTiles][2], int n)
 {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float2 sum = fp16::unpack(sums[m][h]);
-            o[m][n][2 * h] += sum.x * kSumFactor;
-            o[m][n][2 * h + 1] += sum.y * kSumFactor;
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const float2 sum = fp16::unpack(sums[m][h]);
+        o[m][n][2 * h] += sum.x * kSumFactor;
+        o[m][n][2 * h + 1] += sum.y * kSumFactor;
+    });
 }
 
 // O += P V for one tile. after_step: see products.cuh.

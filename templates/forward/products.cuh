@@ -10,17 +10,6 @@
 // A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
 // the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
 
-__device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = 0.0f;
-}
-
 // S += Q K^T for one tile. q_frag is used if Q is in registers, else q_smem (this warp's rows).
 template <class AfterStep>
 __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4],

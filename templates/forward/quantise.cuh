@@ -15,6 +15,8 @@ constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8
 constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
 static_assert(kScaleGroups == 1 || kBc / kScaleGroups % kParcelRows == 0, "rows of a pass are of one group");
+constexpr bool kReadsAhead = kParcelPasses <= 2;  // a tile's keys are read while the one before is rounded
+constexpr int kSamplesAtOnce = 4;                 // sampled keys that a thread reads at a time
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
 // Memory by which the threads of a block exchange numbers. Rows are padded, so that the threads of a warp access
@@ -84,11 +86,22 @@ __device__ __forceinline__ void find_mean(QuantiseMemory &memory, const Params &
     for (int c = 0; c < 8; c++)
         mean[c] = 0.0f;
     if (keys.row < kParcelRows) {
-        for (int i = keys.row; i < count; i += kParcelRows) {
-            less_mean(keys.read(p, first + i * (all / count) + i * (all % count) / count), mean, x);
+#pragma unroll 1
+        for (int i = keys.row; i < count; i += kSamplesAtOnce * kParcelRows) {
+            uint4 bits[kSamplesAtOnce];
 #pragma unroll
-            for (int c = 0; c < 8; c++)
-                sum[c] += is_finite(x[c]) ? x[c] : 0.0f;
+            for (int j = 0; j < kSamplesAtOnce; j++) {  // these loads are under way together
+                const int sample = i + j * kParcelRows;
+                bits[j] = sample < count ? keys.read(p, first + sample * (all / count) + sample * (all % count) / count)
+                                         : uint4{};
+            }
+#pragma unroll
+            for (int j = 0; j < kSamplesAtOnce; j++) {
+                less_mean(bits[j], mean, x);
+#pragma unroll
+                for (int c = 0; c < 8; c++)
+                    sum[c] += is_finite(x[c]) ? x[c] : 0.0f;
+            }
         }
 #pragma unroll
         for (int c = 0; c < 8; c++)
@@ -170,47 +183,71 @@ __device__ __forceinline__ void put_count(const Params &p, int64 at, uint32 coun
         key_counts(p, at)[threadIdx.x / 32] = count;
 }
 
-// Rounds a tile of keys. at: its number among all tiles of all heads.
-__device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Params &p, const KeySequence &keys,
-                                              const float (&mean)[8], int tile, int64 at)
-{
+// This thread's columns of some keys of a tile.
+struct KeyParcels {
     uint4 bits[kParcelPasses];
-    float x[8];
-    uint32 most[kScaleGroups] = {};
-    auto key_of = [&](int r) { return tile * kBc + (kWide ? wide_key(r, kBc) : r); };
-    auto has_key = [&](int r) { return keys.row < kParcelRows && r < kBc && key_of(r) < keys.seq_k(p); };
+
+    static __device__ __forceinline__ int key_of(int tile, int r)
+    {
+        return tile * kBc + (kWide ? wide_key(r, kBc) : r);
+    }
+
+    static __device__ __forceinline__ bool has_key(const Params &p, const KeySequence &keys, int tile, int r)
+    {
+        return keys.row < kParcelRows && r < kBc && key_of(tile, r) < keys.seq_k(p);
+    }
+
+    // Reads them; zeros after the last key.
+    __device__ __forceinline__ void read(const Params &p, const KeySequence &keys, int tile)
+    {
 #pragma unroll
-    for (int pass = 0; pass < kParcelPasses; pass++) {
-        const int r = keys.row + pass * kParcelRows;
-        bits[pass] = uint4{};
-        if (has_key(r)) {
-            bits[pass] = keys.read(p, key_of(r));
-            less_mean(bits[pass], mean, x);
-#pragma unroll
-            for (int c = 0; c < 8; c++)
-                most[scale_group(pass * kParcelRows)] = max(most[scale_group(pass * kParcelRows)], absolute_bits(x[c]));
+        for (int pass = 0; pass < kParcelPasses; pass++) {
+            const int r = keys.row + pass * kParcelRows;
+            bits[pass] = has_key(p, keys, tile, r) ? keys.read(p, key_of(tile, r)) : uint4{};
         }
     }
-    Rounding rounding[kScaleGroups];
+
+    // Returns the bits of the largest absolute value in a group of keys.
+    __device__ __forceinline__ uint32 most(const Params &p, const KeySequence &keys, const float (&mean)[8],
+                                           int tile, int group) const
+    {
+        float x[8];
+        uint32 most = 0;
 #pragma unroll
-    for (int group = 0; group < kScaleGroups; group++) {
-        find_scales(memory, keys, group, most[group], key_scales(p, at));
-        rounding[group] = memory.rounding[group][keys.row % 8 / 2];
-    }
-    uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels);
-    uint32 count = 0;
+        for (int pass = 0; pass < kParcelPasses; pass++) {
+            if (scale_group(pass * kParcelRows) != group)
+                continue;
+            less_mean(bits[pass], mean, x);
+            if (has_key(p, keys, tile, keys.row + pass * kParcelRows))
 #pragma unroll
-    for (int pass = 0; pass < kParcelPasses; pass++) {
-        const int r = keys.row + pass * kParcelRows;
-        less_mean(bits[pass], mean, x);
-        const uint2 bytes = permuted_bytes(rounding[scale_group(pass * kParcelRows)], x);
-        if (keys.row < kParcelRows && r < kBc)
-            *key_place(out, r, keys.parcel, kParcels) = has_key(r) ? bytes : uint2{};
-        if (has_key(r) && keys.parcel < kHeadDim / 8)
-            count += count_zeros(rounding[scale_group(pass * kParcelRows)], x);
+                for (int c = 0; c < 8; c++)
+                    most = max(most, absolute_bits(x[c]));
+        }
+        return most;
     }
-    put_count(p, at, count);
-}
+
+    // Rounds them. at: the tile's number among all tiles of all heads.
+    __device__ __forceinline__ void write(const Params &p, const KeySequence &keys, const float (&mean)[8],
+                                          const Rounding (&roundings)[kScaleGroups][4], int tile, int64 at) const
+    {
+        uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels);
+        float x[8];
+        uint32 count = 0;
+#pragma unroll
+        for (int pass = 0; pass < kParcelPasses; pass++) {
+            const int r = keys.row + pass * kParcelRows;
+            const bool is_there = has_key(p, keys, tile, r);
+            const Rounding &rounding = roundings[scale_group(pass * kParcelRows)][keys.row % 8 / 2];
+            less_mean(bits[pass], mean, x);
+            const uint2 bytes = permuted_bytes(rounding, x);
+            if (keys.row < kParcelRows && r < kBc)
+                *key_place(out, r, keys.parcel, kParcels) = is_there ? bytes : uint2{};
+            if (is_there && keys.parcel < kHeadDim / 8)
+                count += count_zeros(rounding, x);
+        }
+        put_count(p, at, count);
+    }
+};
 
 // Returns the sequence of a tile.
 template <class Any> __device__ __forceinline__ int sequence_of_tile(const Any &p, int64 tile)
@@ -233,20 +270,32 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
     const int64 first = int64(blockIdx.x % blocks) * kQuantTiles, end = min(first + kQuantTiles, all);
     int known = -1;  // the sequence of the mean
     float mean[8] = {};
+    KeyParcels parcels;
+    bool is_read = false;  // the parcels of this tile are there
     for (int64 at = first; at < end; at++) {
         const int batch = sequence_of_tile(p, at);
         const KeySequence keys(p, batch, kv_head);
         const int tile = at - first_key_tile(p, batch), first_key = first_seen(p, keys);
         if (tile * kBc < first_key || tile * kBc >= keys.seq_k(p)) {
             put_count(p, kv_head * all + at, 0);
+            is_read = false;
             continue;  // no key is there, or none that is seen
         }
+        if (!is_read)
+            parcels.read(p, keys, tile);
         if (batch != known)
             find_mean(memory, p, keys, mean);
         known = batch;
         if (tile * kBc == first_key)
             write_mean(memory, mean_key(p, batch, kv_head));
-        quantise_tile(memory, p, keys, mean, tile, kv_head * all + at);
+#pragma unroll
+        for (int group = 0; group < kScaleGroups; group++)
+            find_scales(memory, keys, group, parcels.most(p, keys, mean, tile, group), key_scales(p, kv_head * all + at));
+        const KeyParcels now = parcels;
+        is_read = kReadsAhead && at + 1 < end && sequence_of_tile(p, at + 1) == batch;
+        if (is_read)
+            parcels.read(p, keys, tile + 1);
+        now.write(p, keys, mean, memory.rounding, tile, kv_head * all + at);
         round_values(p, keys, kv_head, tile, kv_head * all + at);
     }
 }

@@ -50,24 +50,6 @@ struct RowsOfGroup : SequenceCoord {
         return row / p.group;
     }
 
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return query_head(p, row) * stride.head + (sequence.first_q + query(p, row)) * stride.seq;
-        else
-            return batch * stride.batch + query_head(p, row) * stride.head + query(p, row) * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(query_head(p, row)) * p.features.total_q + sequence.first_q + query(p, row);
-        else
-            return (int64(batch) * p.heads_q + query_head(p, row)) * p.seq_q + query(p, row);
-    }
-
     __device__ __forceinline__ int splits(const Params &p) const
     {
         return kLengths ? own_splits : p.splits;
@@ -80,4 +62,4 @@ struct RowsOfGroup : SequenceCoord {
     }
 };
 
-using BlockCoord = RowsOfGroup;
+using BlockCoord = PlacedRows<RowsOfGroup>;

@@ -39,24 +39,6 @@ struct RowsOfHead : SequenceCoord {
         return row;
     }
 
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return head * stride.head + (sequence.first_q + row) * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + row * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(head) * p.features.total_q + sequence.first_q + row;
-        else
-            return (int64(batch) * p.heads_q + head) * p.seq_q + row;
-    }
-
     // Number of blocks that divide the keys of its rows.
     __device__ __forceinline__ int splits(const Params &) const
     {
@@ -64,4 +46,4 @@ struct RowsOfHead : SequenceCoord {
     }
 };
 
-using BlockCoord = RowsOfHead;
+using BlockCoord = PlacedRows<RowsOfHead>;

@@ -114,10 +114,10 @@ __device__ __forceinline__ bool find_share(Coord &coord, const Params &p, const 
     return true;
 }
 
-// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges leaves it alone.
+// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges in place leaves it alone.
 __device__ __forceinline__ void clear_chunk(const Params &p, int head, int row, int chunk)
 {
-    if constexpr (kMerges)
+    if constexpr (kMerges && !kCarry)
         return;
     char *const to = p.o + (head * p.o_stride.head + row * p.o_stride.seq) * kOutBytes + chunk * kChunkBytes;
     *reinterpret_cast<uint4 *>(to) = uint4{};

@@ -15,6 +15,13 @@
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
+// P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
+// scale_log2, or that product rounded up to a whole number. Calls that see other keys of a row have other maxima. With
+// whole exponents their P of a score differs by a power of two, and so does P rounded to 16 bits. Thus merged results
+// have the bits of one call, but for the order of fp32 sums. This takes 1 to 3 % of the time of fwd_sm80
+// (tests/bench/results/tried.md), so older SMs round exponents only where keys are divided anyway.
+constexpr bool kWholeExponents = TypeOfP::kBytes == 2 && (kSplit || kHopper);
+
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
     float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
@@ -25,31 +32,37 @@ struct RowSumsAndSink : RowSums {
     float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
+// Only wgmma kernels with a sink have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
 // The initial state of rows: no key seen.
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            row.max[m][h] = least;
-            row.sum[m][h] = 0.0f;
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        row.max[m][h] = least;
+        row.sum[m][h] = 0.0f;
+    });
 }
 
-// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
-__device__ __forceinline__ float row_inverse(float sum)
+// Returns the exponent that belongs to a maximum of raw scores.
+__device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
+    if constexpr (!kWholeExponents)
+        return max * scale_log2;
+    // Numbers near 1.5 * 2^23 have no bits after the point, so adding it rounds. A conversion would take the unit that
+    // computes exp2, which limits kernels with wgmma.
+    constexpr float kToWhole = 0x1.8p23f;
+    return __fmaf_ru(max, scale_log2, kToWhole) - kToWhole;
 }
 
-__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+// Returns the factor of what was computed with one maximum, if another takes its place.
+__device__ __forceinline__ float rescaling(float from, float to, float scale_log2)
 {
-    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+    if constexpr (kWholeExponents)
+        return exp2_approx(exponent_of(from, scale_log2) - exponent_of(to, scale_log2));
+    else
+        return exp2_approx((from - to) * scale_log2);
 }
 
 __device__ __forceinline__ float quad_max(float x)
@@ -67,12 +80,61 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
-// added to all scores of a row, if kOffsets.
-template <bool kOffsets>
-__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
-                                            float scale_log2, const float (&offset)[kRowTiles][2],
-                                            float (&tile_max)[kRowTiles][2])
+// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
+
+// P is 2^(accumulator * factor - shift).
+struct Exponent {
+    float factor, shift;
+};
+
+// The accumulators are the scores.
+struct ScoresThemselves {
+    __device__ __forceinline__ float score(int, int, float x) const
+    {
+        return x;
+    }
+
+    __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
+    {
+        return {scale_log2, exponent_of(max, scale_log2)};
+    }
+};
+
+// A score is the accumulator plus its row's offset.
+struct ScoresWithOffset {
+    const float (&offset)[kRowTiles][2];
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return x + offset[m][h];
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
+    }
+};
+
+// A score is the accumulator, less `start`, times its row's factor.
+struct ScaledScores {
+    float factor[kRowTiles][2], start;
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return fmaf(x, factor[m][h], -start * factor[m][h]);
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        const float of_number = factor[m][h] * scale_log2;
+        return {of_number, fmaf(start, of_number, exponent_of(max, scale_log2))};
+    }
+};
+
+// Computes the maxima of this lane's scores. Returns true if one has grown so much that O must be rescaled.
+template <class Scores>
+__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const Scores &scores,
+                                            const RowState &row, float scale_log2, float (&tile_max)[kRowTiles][2])
 {
     bool grown = false;
 #pragma unroll
@@ -83,8 +145,7 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
 #pragma unroll
             for (int n = 1; n < kColTiles; n++)
                 x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            if constexpr (kOffsets)
-                x += offset[m][h];
+            x = scores.score(m, h, x);
             tile_max[m][h] = x;
             grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
         }
@@ -100,28 +161,28 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     tile_max = fmaxf(row_max, quad_max(tile_max));
     // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
-    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    const float alpha = none ? 1.0f : rescaling(row_max, tile_max, scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
-template <bool kUnseen, bool kOffsets>
-__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                          const float (&offset)[kRowTiles][2])
+// Turns S into P, and adds to the sums.
+template <bool kUnseen, class Scores>
+__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
+                                          float scale_log2)
 {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-            const float shift = none ? 0.0f : max * scale_log2;
+            const Exponent exponent = scores.exponent(m, h, scale_log2, row.max[m][h]);
+            const float shift = none ? 0.0f : exponent.shift;
 #pragma unroll
             for (int n = 0; n < kColTiles; n++) {
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
+                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], exponent.factor, -shift));
                     row.sum[m][h] += s[m][n][e];
                 }
             }
@@ -131,13 +192,13 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
 
 // For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
 // have seen no key yet.
-template <bool kUnseen>
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
-                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2,
+                                             const Scores &scores = {})
 {
-    constexpr float kNoOffset[kRowTiles][2] = {};
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++) {
@@ -153,5 +214,5 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
             }
         }
     }
-    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
 }

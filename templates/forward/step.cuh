@@ -1,5 +1,5 @@
 #pragma once
-#include "features/softcap.cuh"
+#include "features/modifier.cuh"
 #include "forward/loads.cuh"
 #include "forward/products.cuh"
 #include "forward/softmax.cuh"
@@ -13,7 +13,7 @@ using OutputTile = float[kRowTiles][kOutTiles][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
 
 constexpr int kSteps = kInt8Scores || kKv8 ? KeyTile::kChunks / 2 : kDepth;  // of S = Q K^T
-constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;          // S begins with its terms
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;  // S begins with its terms; 8-bit S begins with 0
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -51,7 +51,7 @@ __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
         fill_wait<0>();
-        team_sync();  // K is complete; V of the tile before is read (Q too), V is free
+        team_sync();  // K is complete; V of the tile before is read, and Q if V takes its area; so V can be loaded
     }
 }
 
@@ -88,7 +88,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
     if constexpr (!kTermsBefore)
-        clear_scores(s);
+        clear(s);
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
             issue_v<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
         });
     } else {
-        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // this V is waited for after S
+        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // if not kJoint, V of this tile is waited for after S
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
                 issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
@@ -114,29 +114,31 @@ __device__ __forceinline__ void sum_parts(ScoreTile &s, KeyFills &fills, uint32 
     add_scores(smem, s);
 }
 
-// Applies softcap, and the terms that are added after the product.
+// Modifies S, and applies the terms that are added after the product.
 template <bool kMasked>
 __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Terms &terms, const BiasWords &words,
                                        int tile)
 {
-    if constexpr (kSoftcap)
-        cap_scores(s, p.softcap_rate);
+    modify_scores(s, p);
     if constexpr (kBiasAhead)
         terms.template add<kMasked>(s, words, tile);
     else if constexpr (kTerms && !kTermsBefore)
         terms.template apply<kMasked, true>(s, tile);
 }
 
+// True if only a mask comes between products and softmax: then the softmax scales the products itself.
+constexpr bool kScaledInSoftmax = !kModified && !kTerms;
+
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
-template <bool kMasked>
-__device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState &row, Dropout &dropped, KeyFills &fills,
-                                          const Pages &pages, const Params &p, const BlockCoord &coord,
-                                          const KeyStream &to, const WarpRows &own, uint32 v_smem, int tile, int next,
-                                          bool has_next)
+template <bool kMasked, class Scores>
+__device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, OutputTile &o, RowState &row,
+                                          Dropout &dropped, KeyFills &fills, const Pages &pages, const Params &p,
+                                          const BlockCoord &coord, const KeyStream &to, const WarpRows &own,
+                                          uint32 v_smem, int tile, int next, bool has_next)
 {
     if constexpr (kMasked)
         mask_scores(s, p, coord, own.first_row, tile, own.lane);
-    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
+    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2, scores);
     product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
             issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
@@ -173,14 +175,14 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
-    scale_scores(s, queries, scale, k_smem, own.lane);
+    const auto scores = scale_scores<kScaledInSoftmax, kMasked>(s, queries, scale, k_smem, own.lane);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, scores, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))

@@ -1,16 +1,18 @@
 #pragma once
+#include "features/modifier.cuh"
+#include "forward/alibi.cuh"
 #include "forward/columns.cuh"
 #include "forward/coord.cuh"
 
-// ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
+// ---- terms: ALiBi and bias, which are added to scores --------------------------------------------------------
 //
 // On mma.sync the accumulator of S is initialised with the terms, and Q K^T is added: an accumulator must be
-// initialised anyway. After a transform (softcap), and if warps divide columns, the terms are added afterwards. A bias
-// in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
-// hopper/fwd_consumer.cuh.
+// initialised anyway. The terms are added afterwards if scores are capped (kModified), if Q or K has 8 bits
+// (kTermsBefore), if warps divide columns, and for a bias in 16 bits: its words are read before the product, which
+// hides their latency. On wgmma: hopper/fwd_consumer.cuh.
 constexpr bool kTerms = true;
 constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
-constexpr bool kTermsFirst = !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
+constexpr bool kTermsFirst = !kModified && kParts == 1 && !kBiasAhead && !kWgmma;
 constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile if it sees none of its keys
 
 // No key of the tile is after a row's own position.

@@ -26,7 +26,9 @@ constexpr int kVArea = kKArea + kTeams * kKStages * kKvTileBytes;
 constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
 // Partial sums of S of each warp, in fp32, if warps divide columns (sum_scores.cuh).
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
-constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+// Products of the rows and the mean key, if K is rounded (int8_scores.cuh).
+constexpr int kMeanArea = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+constexpr int kTileBytes = kMeanArea + (kInt8Scores ? kBr * 4 : 0);
 // After the mainloop: the teams' rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
 constexpr int kMergeBytes = kBr * (kTeams * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8) + kMerges * 4);
 constexpr int kSmemBytes = kSplit && kMergeBytes > kTileBytes ? kMergeBytes : kTileBytes;

@@ -4,8 +4,8 @@
 
 // ---- a window: which tiles a block processes, and which keys of them a row sees ------------------------------------
 //
-// Policy of kernels with a window; the others have full.cuh. Masks are applied after softcap, which would turn
-// -infinity into a finite number.
+// Policy of kernels with a window; the others have full.cuh. Masks are applied to modified scores: a cap would
+// turn -infinity into a finite number.
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
@@ -26,19 +26,14 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
                                             const BlockCoord &coord, int first_row, int tile, int lane)
 {
     const int lane_key = tile * kBc + lane % 4 * kLaneKeys;  // this lane's first column
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int query = coord.query(p, first_row + m * 16 + h * 8 + lane / 4);
-            const int at = query + coord.seq_k(p) - coord.seq_q(p);
-            const int last = min(coord.seq_k(p), run_end(p, at)) - 1 - lane_key;
-            const int first = run_begin(p, at) - lane_key;
-#pragma unroll
-            for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    if (key_column(n) + e > last || key_column(n) + e < first)
-                        s[m][n][2 * h + e] = minus_infinity();
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int query = coord.query(p, first_row + m * 16 + h * 8 + lane / 4);
+        const int at = query + coord.seq_k(p) - coord.seq_q(p);
+        const int last = min(coord.seq_k(p), run_end(p, at)) - 1 - lane_key;
+        const int first = run_begin(p, at) - lane_key;
+        each_of<kColTiles, 2>([&](int n, int e) {
+            if (key_column(n) + e > last || key_column(n) + e < first)
+                s[m][n][2 * h + e] = minus_infinity();
+        });
+    });
 }

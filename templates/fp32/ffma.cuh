@@ -1,37 +1,10 @@
 #pragma once
+#include "fp32/ffma_product.cuh"
 #include "fp32/tile.cuh"
-#include "lib/ptx.cuh"
 
 // ---- products by FMA instructions; every SM -------------------------------------------------------------------------
 //
-// Policy; the other one is tf32.cuh. A lane computes the elements that it has of an accumulator of m16n8 (softmax.cuh).
-// The four lanes of a quad have the same rows, and the eight lanes of a column have the same keys, so shared memory
-// sends each of their numbers once.
-
-// S += Q K^T of one tile, four columns of Q and K at a time. q_smem: this warp's rows.
-__device__ __forceinline__ void product_qk(ScoreTile &s, uint32 q_smem, uint32 k_smem, int lane)
-{
-    const uint32 rows = q_smem + lane / 4 * kPitch, keys = k_smem + lane % 4 * 2 * kPitch;
-#pragma unroll 2
-    for (int step = 0; step < kHeadDim / 4; step++) {
-        float4 q[2 * kRowTiles];
-#pragma unroll
-        for (int r = 0; r < 2 * kRowTiles; r++)
-            q[r] = load_shared_floats(rows + r * 8 * kPitch + step * 16);
-#pragma unroll
-        for (int n = 0; n < 2 * kColTiles; n++) {
-            const float4 k = load_shared_floats(keys + (n / 2 * 8 + n % 2) * kPitch + step * 16);
-#pragma unroll
-            for (int r = 0; r < 2 * kRowTiles; r++) {
-                float &sum = s[r / 2][n / 2][r % 2 * 2 + n % 2];
-                sum = fmaf(q[r].x, k.x, sum);
-                sum = fmaf(q[r].y, k.y, sum);
-                sum = fmaf(q[r].z, k.z, sum);
-                sum = fmaf(q[r].w, k.w, sum);
-            }
-        }
-    }
-}
+// Policy; the other one is tf32.cuh. The product of S is in ffma_product.cuh.
 
 // O += P V of one tile. The lanes of a quad send each other P of their keys.
 __device__ __forceinline__ void product_pv(OutputTile &o, const ScoreTile &p, uint32 v_smem, int lane)

@@ -50,17 +50,6 @@ struct KeyStream {
     }
 };
 
-__device__ __forceinline__ void clear_scores(ScoreTile &s)
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = 0.0f;
-}
-
 // Adds the terms of scores.
 template <bool kMasked> __device__ __forceinline__ void add_terms(ScoreTile &s, const Terms &terms, int tile)
 {
@@ -84,8 +73,8 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, KeyS
     fill_wait<0>();
     __syncthreads();  // K is complete, and Q in the first step; V of the tile before is read, so it is free
     keys.issue_v(p, coord, tile);
-    clear_scores(s);
-    product_qk(s, q_smem, keys.k_smem, lane);
+    clear(s);
+    product_of_rows<RowTile>(s, q_smem, keys.k_smem, lane);
     add_terms<kMasked>(s, terms, tile);
     if constexpr (kMasked)
         mask_scores(s, p, coord, coord.first_row + warp_row, tile, lane);
@@ -135,5 +124,5 @@ __device__ __forceinline__ void forward(const Params &p)
                 mainloop_step<false>(o, row, keys, terms, p, coord, tiles, q_smem, warp_row, lane, tile);
         }
     }
-    write_partial_rows(p, coord, o, row, warp_row, lane);
+    write_rows_from_registers(p, coord, o, row, warp_row, lane);
 }

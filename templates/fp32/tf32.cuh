@@ -1,84 +1,13 @@
 #pragma once
+#include "fp32/tf32_product.cuh"
 #include "fp32/tile.cuh"
 #include "lib/ptx.cuh"
 
 // ---- products: three of TF32 for one of fp32; SM 8.0 and newer ------------------------------------------------------
 //
-// TF32 has 11 significant bits of the 24 of fp32. A number x is the sum of hi, its nearest number of TF32, and lo. The
-// product of two numbers is hi hi + hi lo + lo hi. What is left out, lo lo and the last bits of lo, is about 2^-22 of
-// the product. The smallest products are added first. Tensor cores cut sums off to fp32 and do not round them, always
-// towards 0. Over thousands of products that is 2e-5 of O. So they sum the products of eight columns or keys at a time,
-// and FADD adds these sums.
-//
-// An infinite element has no such parts: it gives NaN.
-//
-// Policy; the other one is ffma.cuh. Fragments of m16n8k8, with lane = 4 * quad_row + quad_lane: A has the numbers of
-// rows quad_row and quad_row + 8 at depth quad_lane and quad_lane + 4. An 8x8 matrix of 16-bit elements is an 8x4
-// matrix of fp32 numbers, so ldmatrix gives each lane its own.
+// Policy; the other one is ffma.cuh. tf32_product.cuh has the product of S, and says how exact these are.
 
 static_assert(kBc % 16 == 0, "ldmatrix reads 16 keys");
-
-struct Split {
-    uint32 hi, lo;  // the product ignores the last 13 bits of both
-
-    Split() = default;
-
-    __device__ __forceinline__ explicit Split(uint32 x)
-        : hi((x + 0x1000u) & 0xffffe000u), lo(__float_as_uint(__uint_as_float(x) - __uint_as_float(hi)))
-    {
-    }
-};
-
-// c += a b of TF32 numbers: a is 16x8 row-major, b is 8x8 column-major.
-__device__ __forceinline__ void mma_tf32(float (&c)[4], uint32 a0, uint32 a1, uint32 a2, uint32 a3, uint32 b0,
-                                         uint32 b1)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-// The same of fp32 numbers.
-__device__ __forceinline__ void multiply(float (&c)[4], const Split (&a)[4], const Split &b0, const Split &b1)
-{
-    float sum[4] = {};
-    mma_tf32(sum, a[0].lo, a[1].lo, a[2].lo, a[3].lo, b0.hi, b1.hi);
-    mma_tf32(sum, a[0].hi, a[1].hi, a[2].hi, a[3].hi, b0.lo, b1.lo);
-    mma_tf32(sum, a[0].hi, a[1].hi, a[2].hi, a[3].hi, b0.hi, b1.hi);
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        c[e] += sum[e];
-}
-
-// S += Q K^T of one tile. q_smem: this warp's rows.
-__device__ __forceinline__ void product_qk(ScoreTile &s, uint32 q_smem, uint32 k_smem, int lane)
-{
-    const uint32 rows = q_smem + RowTile::lane_offset_rows(lane), cols = k_smem + RowTile::lane_offset_cols(lane);
-#pragma unroll 2
-    for (int step = 0; step < kHeadDim / 8; step++) {
-        Split a[kRowTiles][4];
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-            uint32 x[4];
-            ldmatrix_x4(x, rows + step * 32 + m * 16 * kPitch);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[m][i] = Split(x[i]);
-        }
-#pragma unroll
-        for (int n = 0; n < kColTiles; n += 2) {
-            uint32 x[4];
-            ldmatrix_x4(x, cols + step * 32 + n * 8 * kPitch);
-            const Split b[4] = {Split(x[0]), Split(x[1]), Split(x[2]), Split(x[3])};
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++) {
-                multiply(s[m][n], a[m], b[0], b[1]);
-                multiply(s[m][n + 1], a[m], b[2], b[3]);
-            }
-        }
-    }
-}
 
 // O += P V of one tile. A lane has P of the keys 2 quad_lane and 2 quad_lane + 1 of eight, so these keys take the
 // places of depth quad_lane and quad_lane + 4, in P and in V.
@@ -94,12 +23,7 @@ __device__ __forceinline__ void product_pv(OutputTile &o, const ScoreTile &p, ui
             for (int i = 0; i < 4; i++)
                 a[m][i] = Split(__float_as_uint(p[m][step][i % 2 * 2 + i / 2]));
 #pragma unroll
-        for (int n = 0; n < kOutTiles; n++) {
-            const uint32 at = values + step * 8 * kValuePitch + n * 32;
-            const Split b0(__float_as_uint(load_shared_4(at))), b1(__float_as_uint(load_shared_4(at + kValuePitch)));
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++)
-                multiply(o[m][n], a[m], b0, b1);
-        }
+        for (int n = 0; n < kOutTiles; n++)
+            multiply_rows<kRowTiles, kOutTiles, kValuePitch>(o, n, a, values + step * 8 * kValuePitch + n * 32);
     }
 }

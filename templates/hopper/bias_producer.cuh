@@ -108,13 +108,13 @@ struct BiasNumbers {
 };
 
 // Returns the number of the work tile after this one. Called by a warp that loads bias tiles for a warpgroup.
-__device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int group, const Work &work)
+__device__ __forceinline__ unsigned number_beside(const Barriers &barriers, int group, const Work &work)
 {
     // Wait until Q of this work tile is there: before that, a wait for the next parity would return at once.
-    barrier_wait(barriers.q_full(group), work.parity());
+    barrier_wait(barriers.q(group).full, work.parity());
     __syncwarp();  // all lanes have passed the wait
-    barrier_arrive_by(threadIdx.x % 32, barriers.q_empty(group));
-    return barriers.next_piece(group, work.parity());
+    barrier_arrive_by(threadIdx.x % 32, barriers.q(group).empty);
+    return barriers.next_number(group, work.parity());
 }
 
 // A warp's loop: loads all bias tiles of one warpgroup. Source: how the rows of a work tile are loaded.
@@ -135,7 +135,7 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
             stage.advance();
         }
         if constexpr (kCounted)
-            work.advance(p, piece_beside(barriers, served_group(), work));
+            work.advance(p, number_beside(barriers, served_group(), work));
         else
             work.advance(p);
     }

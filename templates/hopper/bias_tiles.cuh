@@ -15,16 +15,7 @@
 // the bias is converted element by element. To look for such values before Q K^T costs 4 % of the time, because the row
 // then waits for the check.
 
-// Rounds x to the type of the bias, to nearest even.
-__device__ __forceinline__ uint32 bias_bits(float x)
-{
-    uint32 bits;
-    if constexpr (kBias == BiasKind::kBf16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
-    return bits;
-}
+using BiasType = Either<kBias == BiasKind::kBf16, bf16, fp16>::Type;
 
 // If the scale is the usual 1 / sqrt(D), 1 / scale is a power of two for these D, and 16 bits hold it exactly.
 constexpr bool kScaleIsExact = kHeadDim == 16 || kHeadDim == 64 || kHeadDim == 256;
@@ -39,10 +30,10 @@ struct ScoreUnit {
 
     __device__ __forceinline__ explicit ScoreUnit(const Params &p) : of_bias(p.features.inverse_scale)
     {
-        const uint32 bits = bias_bits(of_bias);
+        const uint32 bits = BiasType::pack(of_bias, 0.0f);
         const float left = of_bias - bias_number(BiasElem(bits));
         most = on_diagonal(bits);
-        rest = on_diagonal(bias_bits(left));
+        rest = on_diagonal(BiasType::pack(left, 0.0f));
         by_product = of_bias >= 0x1p-8f && of_bias <= 0x1p15f && (!kScaleIsExact || left == 0.0f);
     }
 
@@ -51,7 +42,7 @@ struct ScoreUnit {
     {
         begin_product(c, low, high);
         if (!kScaleIsExact)
-            add_product(c, low, high);
+            Mma<BiasType>::k8(c, low, high, rest);
     }
 
 private:
@@ -67,20 +58,6 @@ private:
                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
                 : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
                 : "r"(low), "r"(high), "r"(most), "f"(0.0f));
-    }
-
-    __device__ __forceinline__ void add_product(float (&c)[4], uint32 low, uint32 high) const
-    {
-        if constexpr (kBias == BiasKind::kBf16)
-            asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(low), "r"(high), "r"(rest));
-        else
-            asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(low), "r"(high), "r"(rest));
     }
 
     static __device__ __forceinline__ uint32 on_diagonal(uint32 bits)
@@ -139,7 +116,7 @@ struct BiasTiles : SideTiles {
             for (int i = 0; i < 4; i++)
                 words[0][i % 2][n + i / 2] = x[i];
         });
-        release_to_loads();
+        fence_products();
         release();
     }
 
@@ -171,7 +148,7 @@ private:
                 for (int e = 0; e < 2; e++)
                     use(n + i / 2, i % 2 * 2 + e, bias_number(BiasElem(x[i] >> 16 * e)));
         });
-        release_to_loads();
+        fence_products();
     }
 };
 

@@ -29,10 +29,10 @@
 
 // Number of tiles of queries that the block processes.
 template <class Range>
-__device__ __forceinline__ int visits_of(const Range &range, const Params &p, const TileRange &tiles)
+__device__ __forceinline__ int steps_of(const Range &range, const Params &p, const TileRange &tiles)
 {
     if constexpr (kSplit)
-        return range.visits;
+        return range.steps;
     else
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
@@ -60,13 +60,13 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
-    OwnParams p = coord.params(all);
+    OwnParams p = coord.params(all);  // lengths and addresses are those of the block's sequence
     const TileRange tiles(p, coord);
     // Computed where it is needed, so that it takes no register in the mainloop.
     auto split = [&] { return kHeadBlocks ? unsigned(coord.split) : block % p.splits; };
     const QueryRange range(p, tiles, kSplit ? split() : 0);
     const Cursor begin = range.start(p, tiles);
-    const int visits = visits_of(range, p, tiles);
+    const int steps = steps_of(range, p, tiles);
 
     if (threadIdx.x == 0)
         barriers.init();
@@ -74,25 +74,35 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
 
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
-        if (threadIdx.x == kWorkers && visits > 0)
-            Loads{p, maps, barriers, coord}.load_all(tiles, begin, visits);
+        const Loads loads{p, maps, barriers, coord};
+        if constexpr (kCountsApart || kAddsApart) {
+            // The same for all lanes, as the compiler knows: else loads spill.
+            const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+            if (warp == kWarps + 1) {
+                if (threadIdx.x % 32 == 0 && p.dq != nullptr)
+                    loads.order_dq(tiles, begin, steps);
+                return;
+            }
+        }
+        if (threadIdx.x == kWorkers && steps > 0)
+            loads.load_all(tiles, begin, steps);
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, coord, tiles, begin, visits, barriers, index, split());
+        compute_by_product(p, coord, tiles, begin, steps, barriers, index, split());
     } else {
         if constexpr (kDqWarpgroup)
             if (index == kKeyGroups) {
                 give_registers<kDqRegisters>();
-                if (visits > 0 && p.dq != nullptr)
-                    compute_dq_alone(p, coord, tiles, begin, visits, barriers);
+                if (steps > 0 && p.dq != nullptr)
+                    compute_dq_alone(p, coord, tiles, begin, steps, barriers);
                 named_barrier_arrive(3, kWorkers);  // its warps have read their last K; clear_rows may use barrier 1
                 return;
             }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
-        if (visits > 0)
-            compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
+        if (steps > 0)
+            compute_rows(p, coord, tiles, begin, steps, barriers, index, dk, dv);
         named_barrier(3, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
             put_part(p, coord, split(), 0, dk);

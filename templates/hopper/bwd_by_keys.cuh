@@ -4,7 +4,8 @@
 
 // ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
 //
-// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
+// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline). dS^T has two stages, which take turns, so
+// one barrier for each tile is enough: warps write dS^T of a tile while others still read that of the tile before.
 
 // Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
@@ -21,8 +22,8 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     start_sums(dv, p_frag, do_smem);
     wgmma_wait<1>();  // dP^T is there
     pin(dp);
-    if constexpr (kSoftcap)
-        multiply_slopes(s, capped);
+    if constexpr (kModified)
+        multiply_derivatives(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
     pack_scores(ds_frag, dp);
@@ -33,11 +34,11 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
                                                const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
                                                uint32 q_smem, uint32 do_smem)
 {
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    barrier_wait(barriers.q(stage.index).full, stage.parity);
     if constexpr (kVarlen)
         clear_after_end(p, barriers, stage, at, q_smem, do_smem);
     start_scores(s, k_rows, q_smem);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    barrier_wait(barriers.d_o(stage.index).full, stage.parity);
     start_scores(dp, v_rows, do_smem);
 }
 
@@ -49,8 +50,7 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
 {
     float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
     if constexpr (kDqInOrder)
-        await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, seen,
-                   blocks_before(p, coord, at.tile), lane);
+        await_turn(turn_counter(p, coord, batch_head, at.tile), seen, blocks_before(p, coord, at.tile), lane);
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
@@ -59,9 +59,9 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
         add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
-// Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
+// Computes dK and dV of 64 keys, and adds to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Cursor at, int steps, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
@@ -74,12 +74,9 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Scores s, dp;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_keys(p, coord, barriers);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
@@ -91,10 +88,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         const int64 batch_head = int64(coord.batch) * p.heads_q + first_head + at.head;
         uint32 seen = 0;
         if (kDqInOrder && p.dq != nullptr && lane == 0)
-            seen = load_counter(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
-        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
-            if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+            seen = load_counter(turn_counter(p, coord, batch_head, at.tile));
+        begin_dropout(dropout, p, coord, first_head + at.head, at, lane);
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
@@ -105,7 +100,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         pin(dv);
         pin(dq);
         if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
+            barrier_arrive(barriers.d_o(stage.index).empty);
         if (p.dq != nullptr)
             add_dq_of(p, coord, at, batch_head, dq, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
@@ -113,7 +108,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         if constexpr (kDqInOrder)
             __syncwarp();  // all lanes have added to dQ
         if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
+            barrier_arrive(barriers.q(stage.index).empty);
         at.advance(tiles, tiles.end(p));
         stage.advance();
         score_stage ^= 1;

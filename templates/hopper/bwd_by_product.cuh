@@ -64,13 +64,10 @@ __device__ __forceinline__ void get_p(Scores &p, uint32 smem)
 // Sets dP^T to 0 where P^T has a negative sign, that is, where it was dropped.
 __device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            dp[0][n][e] = p[0][n][e] < 0.0f ? 0.0f : dp[0][n][e];
-            p[0][n][e] = fabsf(p[0][n][e]);
-        }
+    each_element(dp, [&](float &x, int m, int n, int e) {
+        x = p[m][n][e] < 0.0f ? 0.0f : x;
+        p[m][n][e] = fabsf(p[m][n][e]);
+    });
 }
 
 // Marks dropped elements of P^T by a negative sign.
@@ -82,7 +79,7 @@ template <class Dropped> __device__ __forceinline__ void mark_dropped(const Drop
 
 // The dV warpgroup: dV of the block's keys.
 __device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers, Sums &dv)
+                                           int steps, const Barriers &barriers, Sums &dv)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -93,35 +90,35 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &co
 
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
         Fragments p_frag;
 
-        barrier_wait(barriers.q_full(stage.index), stage.parity);
+        barrier_wait(barriers.q(stage.index).full, stage.parity);
         start_scores(s, smem + kKArea, smem + kQArea + stage.index * kQTileBytes);
         wgmma_wait<0>();
         pin(s);
         Scores capped;
         make_p(s, capped, p, coord, tiles, at, warp * 16, row_smem, lane);
         pack_scores(p_frag, s);
-        dropout.begin(p, coord.sequence() * p.heads_q + coord.kv_head * p.group + at.head, at.tile * kBr, lane);
-        if constexpr (kSoftcap)
-            multiply_slopes(s, capped);
+        dropout.begin(p, coord.sequence(), coord.kv_head * p.group + at.head, at.tile * kBr, lane);
+        if constexpr (kModified)
+            multiply_derivatives(s, capped);
         mark_dropped(dropout, s);
-        barrier_wait(barriers.p_empty(), p_parity ^ 1);
+        barrier_wait(barriers.exchange().empty, p_parity ^ 1);
         put_p(s, p_place(smem, warp, lane));
-        hand_over(barriers.p_full(), lane);
+        hand_over(barriers.exchange().full, lane);
         if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
+            barrier_arrive(barriers.q(stage.index).empty);
         dropout.mask(p_frag);
         if (kAlways || p.dv != nullptr) {
-            barrier_wait(barriers.do_full(stage.index), stage.parity);
+            barrier_wait(barriers.d_o(stage.index).full, stage.parity);
             start_sums(dv, p_frag, smem + kDoArea + stage.index * kQTileBytes);
             wgmma_wait<0>();
             pin(dv);
         }
         if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
+            barrier_arrive(barriers.d_o(stage.index).empty);
         at.advance(tiles, tiles.end(p));
         stage.advance();
         p_parity ^= 1;
@@ -130,7 +127,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &co
 
 // The dK warpgroup: dK of the block's keys, and dS^T for dQ.
 __device__ __forceinline__ void compute_dk(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers, Sums &dk)
+                                           int steps, const Barriers &barriers, Sums &dk)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -140,13 +137,13 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockCoord &co
 
     barrier_wait(barriers.v_full(), 0);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 row_smem = smem + kDeltaArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
         Fragments ds_frag;
 
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        barrier_wait(barriers.d_o(stage.index).full, stage.parity);
         start_scores(dp, smem + kVArea, smem + kDoArea + stage.index * kQTileBytes);
-        barrier_wait(barriers.p_full(), p_parity);
+        barrier_wait(barriers.exchange().full, p_parity);
         wgmma_wait<0>();
         pin(dp);
         get_p(s, p_place(smem, warp, lane));
@@ -154,23 +151,23 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockCoord &co
             drop_marked(dp, s);
         dp_to_ds(dp, s, row_smem);
         pack_scores(ds_frag, dp);
-        hand_over(barriers.p_empty(), lane);
+        hand_over(barriers.exchange().empty, lane);
         if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
+            barrier_arrive(barriers.d_o(stage.index).empty);
         if (p.dq != nullptr) {
-            barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+            barrier_wait(barriers.ds(stage.index).empty, stage.parity ^ 1);
             store_ds(ds_frag, smem + kScoreArea + stage.index * kScoreBytes, warp * 16, lane);
             fence_products();
-            hand_over(barriers.ds_full(stage.index), lane);
+            hand_over(barriers.ds(stage.index).full, lane);
         }
         if (kAlways || p.dk != nullptr) {
-            barrier_wait(barriers.q_full(stage.index), stage.parity);
+            barrier_wait(barriers.q(stage.index).full, stage.parity);
             start_sums(dk, ds_frag, smem + kQArea + stage.index * kQTileBytes);
             wgmma_wait<0>();
             pin(dk);
         }
         if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
+            barrier_arrive(barriers.q(stage.index).empty);
         at.advance(tiles, tiles.end(p));
         stage.advance();
         p_parity ^= 1;
@@ -179,7 +176,7 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockCoord &co
 
 // The dQ warpgroup: adds dS K of the block's keys to dQ.
 __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers)
+                                           int steps, const Barriers &barriers)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -187,12 +184,11 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &co
 
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
-        float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile + coord.first_q_tile) * kDqTile +
-                     warp * kColWarps * kDqWarpPart;
+        float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + warp * kColWarps * kDqWarpPart;
 
-        barrier_wait(barriers.ds_full(stage.index), stage.parity);
+        barrier_wait(barriers.ds(stage.index).full, stage.parity);
 #pragma unroll
         for (int part = 0; part < kColWarps; part++) {
             DqTile dq;
@@ -200,16 +196,15 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &co
             wgmma_wait<0>();
             pin(dq);
             if (part == kColWarps - 1 && lane == 0)
-                barrier_arrive(barriers.ds_empty(stage.index));
+                barrier_arrive(barriers.ds(stage.index).empty);
             if (kDqInOrder && part == 0)
-                await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, 0,
-                           blocks_before(p, coord, at.tile), lane);
+                await_turn(turn_counter(p, coord, batch_head, at.tile), 0, blocks_before(p, coord, at.tile), lane);
             add_dq(sum + part * kDqWarpPart, dq, lane);
         }
         if constexpr (kDqInOrder) {
             named_barrier(2 + kDqGroup, 128);  // all warps have added to dQ of the tile
             if (threadIdx.x % 128 == 0)
-                count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
+                count_up(turn_counter(p, coord, batch_head, at.tile));
         }
         at.advance(tiles, tiles.end(p));
         stage.advance();
@@ -218,25 +213,25 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &co
 
 // The mainloop of one consumer warpgroup, and its epilogue.
 __device__ __forceinline__ void compute_by_product(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                                   const Cursor &begin, int visits, const Barriers &barriers, int index,
+                                                   const Cursor &begin, int steps, const Barriers &barriers, int index,
                                                    int split)
 {
     const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 % 4 * 16;
     if (index == kDqGroup) {
         give_registers<kDqRegisters>();
-        if (visits > 0 && p.dq != nullptr)
-            compute_dq(p, coord, tiles, begin, visits, barriers);
+        if (steps > 0 && p.dq != nullptr)
+            compute_dq(p, coord, tiles, begin, steps, barriers);
         named_barrier_arrive(1, kWorkers);  // its warps have read their last K
         return;
     }
     take_registers<kGroupRegisters>();
     Sums sums = {};
     if (index == kDvGroup) {
-        if (visits > 0)
-            compute_dv(p, coord, tiles, begin, visits, barriers, sums);
+        if (steps > 0)
+            compute_dv(p, coord, tiles, begin, steps, barriers, sums);
     } else {
-        if (visits > 0)
-            compute_dk(p, coord, tiles, begin, visits, barriers, sums);
+        if (steps > 0)
+            compute_dk(p, coord, tiles, begin, steps, barriers, sums);
     }
     named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
     if (kSplit && p.splits > 1) {
@@ -250,7 +245,4 @@ __device__ __forceinline__ void compute_by_product(const Params &p, const BlockC
 }
 
 // Kernels that divide the keys have this function (bwd_by_keys.cuh).
-__device__ __forceinline__ void compute_rows(const Params &, const BlockCoord &, const TileRange &, Cursor, int,
-                                             const Barriers &, int, Sums &, Sums &)
-{
-}
+template <class... Any> __device__ __forceinline__ void compute_rows(const Any &...) {}

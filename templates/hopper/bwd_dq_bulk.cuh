@@ -22,7 +22,11 @@
 // registers would delay the products of the next tile. Stores to shared memory wait for the wgmma that their warp has
 // issued before. So only half of dK is started before dQ is put there.
 
+// If blocks add in order, a thread of the producer waits for the block's turn, lets the copy engine add the whole tile,
+// and counts it (Loads::add_all).
+
 constexpr bool kSAhead = kDvLate;
+static_assert(kStages == 2, "the number of a tile's stage is the parity of the tile's number");
 
 // A warp's part of dQ of a tile: 16 rows, and some columns.
 struct DqPart {
@@ -37,6 +41,12 @@ struct DqPart {
         return kVarlen && rows < 16;
     }
 
+    // Returns the number of a warp's part in a tile of the sums.
+    static __device__ __forceinline__ int number(int group, int warp)
+    {
+        return (group / kColWarps * 4 + warp % 4) * kColWarps + group % kColWarps;
+    }
+
     __device__ __forceinline__ void find(const Params &p, const BlockCoord &coord, const Cursor &at, int group,
                                          int warp)
     {
@@ -47,11 +57,12 @@ struct DqPart {
         if constexpr (kVarlen)
             sum = dq_sums(p, coord, batch_head, at.tile, m, columns);
         else
-            sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (m * kColWarps + columns) * kDqWarpPart;
+            sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + number(group, warp) * kDqWarpPart;
     }
 
-    // Puts the part into shared memory.
-    __device__ __forceinline__ void put(const Params &p, const DqTile &dq, int lane) const
+    // Puts the part into shared memory. parity: of the tile's number in the block.
+    __device__ __forceinline__ void put(const Params &p, const Barriers &barriers, uint32 parity, const DqTile &dq,
+                                        int lane) const
     {
         if (p.dq == nullptr)
             return;
@@ -59,22 +70,28 @@ struct DqPart {
             add_dq(sum, dq, lane, rows, columns);
             return;
         }
-        if (lane == 0)
-            wait_stores();  // the part before is read
-        __syncwarp();
+        if constexpr (kAddsApart) {
+            barrier_wait(barriers.exchange().empty, parity ^ 1);
+        } else {
+            if (lane == 0)
+                wait_stores_read();  // the part before is read
+            __syncwarp();
+        }
 #pragma unroll
         for (int n = 0; n < 2 * kDqPairs; n++)
             store_shared_floats(place + n * kDqFragment * 4, dq[0][n]);
     }
 
-    // Lets the copy engine add it.
-    __device__ __forceinline__ void add(const Params &p, int lane) const
+    // Lets the copy engine add it, or the thread that does so for all warps.
+    __device__ __forceinline__ void add(const Params &p, const Barriers &barriers, int lane) const
     {
         if (p.dq == nullptr || is_cut())
             return;
         fence_products();
         __syncwarp();  // the part is there
-        if (lane == 0) {
+        if constexpr (kAddsApart) {
+            barrier_arrive_by(lane, barriers.exchange().full);
+        } else if (lane == 0) {
             add_bytes(sum, place, kDqPartBytes);
             commit_stores();
         }
@@ -100,44 +117,45 @@ __device__ __forceinline__ void start_tile(Scores &s, Scores &dp, RowValues &lse
     start_scores(dp, v_rows, barriers.smem + kDoArea + stage.index * kQTileBytes);
 }
 
-// Starts dQ of the tile before, at `last`, and dK. Puts the warp's part of dQ into shared memory. At the first tile
+// Starts dQ of the tile before, at `previous`, and dK. Puts the warp's part of dQ into shared memory. At the first tile
 // there is no dS^T yet: dQ is computed from K instead and not used, because a branch around it would take registers.
 __device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv, const Fragments &ds_frag,
                                                 const Params &p, const BlockCoord &coord, const Barriers &barriers,
-                                                const Stage &stage, const Cursor &last, bool first, int group, int warp,
-                                                int lane)
+                                                const Stage &stage, const Cursor &previous, bool first, int group,
+                                                int warp, int lane)
 {
     const uint32 smem = barriers.smem, q_smem = smem + kQArea + stage.index * kQTileBytes;
     const Stage before = stage.before();
     DqTile dq;
     if (!first)
-        barrier_wait(barriers.ds_full(before.index), before.parity);
+        barrier_wait(barriers.ds(before.index).full, before.parity);
     start_dq_part(dq, smem, smem + (first ? kKArea : kScoreArea + before.index * kScoreBytes), group);
     start_sums<0, kQuerySteps / 2>(dk, ds_frag, q_smem);
     wgmma_wait<1>();  // dV and dQ are there
     pin(dv);
     pin(dq);
-    barrier_arrive_by(lane, barriers.do_empty(stage.index));
+    barrier_arrive_by(lane, barriers.d_o(stage.index).empty);
     if (!first) {
-        hand_over(barriers.ds_empty(before.index), lane);
-        part.find(p, coord, last, group, warp);
-        part.put(p, dq, lane);
+        hand_over(barriers.ds(before.index).empty, lane);
+        part.find(p, coord, previous, group, warp);
+        part.put(p, barriers, before.index, dq, lane);
     }
     start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
 }
 
-// Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
+// Computes dK and dV of 64 keys, and adds to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Cursor at, int steps, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
     const auto [k_rows, v_rows, warp, lane, place] = OwnKeys(smem, group);
     const int first_head = coord.kv_head * p.group;
-    int dq_place = smem + kDqArea + warp * kDqPartBytes + threadIdx.x % 32 * 16;
+    const int dq_part = kAddsApart ? DqPart::number(group, warp) : warp;
+    int dq_place = smem + kDqArea + dq_part * kDqPartBytes + threadIdx.x % 32 * 16;
     keep(dq_place);
     Stage stage;
-    Cursor last = at;
+    Cursor previous = at;
     Scores s, dp;
     RowValues rows;
     Fragments p_frag, ds_frag;
@@ -146,23 +164,18 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Dropout dropout(p, coord.first_key + warp * 16, lane);
     bool first = true;
 
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_keys(p, coord, barriers);
     if constexpr (kSAhead) {
         await_tile(p, barriers, stage, at);
         start_scores(s, k_rows, smem + kQArea);
         wgmma_wait<0>();
     }
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
         start_tile(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, row_smem);
-        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
-            if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        begin_dropout(dropout, p, coord, first_head + at.head, at, lane);
         if constexpr (!kSAhead)
             wgmma_wait<1>();  // S^T is there
         pin(s);
@@ -170,32 +183,32 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         put_ds(ds_frag, barriers, stage, place, lane);
         if constexpr (kDvLate)
             start_sums(dv, p_frag, do_smem);
-        start_dq_and_dk(part, dk, dv, ds_frag, p, coord, barriers, stage, last, first, group, warp, lane);
-        last = at;
+        start_dq_and_dk(part, dk, dv, ds_frag, p, coord, barriers, stage, previous, first, group, warp, lane);
+        previous = at;
         at.advance(tiles, tiles.end(p));
         Stage next = stage;
-        if (visits > 1)
+        if (steps > 1)
             next.advance();
         if constexpr (kSAhead) {  // after the last tile: S of that tile again, which is not used
-            if (visits > 1)
+            if (steps > 1)
                 await_tile(p, barriers, next, at);
             start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);
         }
         if (!first)
-            part.add(p, lane);
+            part.add(p, barriers, lane);
         wgmma_wait<0>();  // dK is there, and S^T of the next tile
         pin(dk);
-        barrier_arrive_by(lane, barriers.q_empty(stage.index));
+        barrier_arrive_by(lane, barriers.q(stage.index).empty);
         first = false;
         stage = next;
     }
     DqTile dq;
-    barrier_wait(barriers.ds_full(stage.index), stage.parity);
+    barrier_wait(barriers.ds(stage.index).full, stage.parity);
     start_dq_part(dq, smem, smem + kScoreArea + stage.index * kScoreBytes, group);
     wgmma_wait<0>();
     pin(dq);
-    part.find(p, coord, last, group, warp);
-    part.put(p, dq, lane);
-    part.add(p, lane);
-    wait_stores();  // the last part is read
+    part.find(p, coord, previous, group, warp);
+    part.put(p, barriers, stage.index, dq, lane);
+    part.add(p, barriers, lane);
+    wait_stores_read();  // the last part is read
 }

@@ -5,7 +5,8 @@
 //
 // Two warpgroups have 64 keys each and compute dK and dV of them. They put dS^T into shared memory, and a third one
 // computes dQ from it and adds that to the sums in memory. So nothing of dQ is in the registers of the first two, and
-// they never wait for additions. Timeline of tile j, one row per warpgroup (kDvLate: dV is started before S):
+// they never wait for additions. Timeline of tile j, one row per warpgroup (kDvLate: dV is started later, before S of
+// tile j + 1):
 //
 //     keys:  start dP | P | start dV | wait for dP, dS | put dS^T | start S of tile j + 1, dK | wait for S |
 //     keys:  the same, with the other 64 keys
@@ -15,11 +16,12 @@
 // still under way when the next tile begins. So the stage of Q is given back a tile later.
 //
 // dS^T has as many stages as Q and dO, each with mbarriers `full` and `empty`; every warp that has written or read the
-// stage arrives there.
+// stage arrives there. If blocks add to dQ in order, the third warpgroup arrives at `dq_added` instead, after its
+// additions. A thread of the producer waits for that, gives the stage back and counts the block (Loads::count_all).
 
-// Computes dK and dV of 64 keys over `visits` tiles of queries beginning at `at`.
+// Computes dK and dV of 64 keys over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Cursor at, int steps, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
@@ -33,17 +35,14 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Dropout dropout(p, coord.first_key + warp * 16, lane);
     bool first = true;
 
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_keys(p, coord, barriers);
     const KeyOperand<kHoldsKeys> k(k_rows, warp, lane), v(v_rows, warp, lane);
     await_tile(p, barriers, stage, at);
     load_row_values(rows, lane_rows);
     k.start_scores(s, smem + kQArea);
     wgmma_wait<0>();
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = lane_rows + stage.index * kRowBytes;
@@ -51,15 +50,13 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
 
         pin(s);
         v.start_scores(dp, do_smem);
-        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
-            if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        begin_dropout(dropout, p, coord, first_head + at.head, at, lane);
         make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         if (!first)
-            barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
+            barrier_arrive_by(lane, barriers.q(stage.before().index).empty);
         first = false;
         at.advance(tiles, tiles.end(p));
-        if (visits > 1) {  // else S is computed again, and not used
+        if (steps > 1) {  // else S is computed again, and not used
             next.advance();
             await_tile(p, barriers, next, at);
             load_row_values(rows, lane_rows + next.index * kRowBytes);
@@ -71,7 +68,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
         start_sums(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // S^T of the next tile is there, and dV
-        barrier_arrive_by(lane, barriers.do_empty(stage.index));
+        barrier_arrive_by(lane, barriers.d_o(stage.index).empty);
         stage.advance();
     }
     wgmma_wait<0>();
@@ -90,9 +87,9 @@ __device__ __forceinline__ void add_dq_part(const Params &p, const BlockCoord &c
                lane);
 }
 
-// Adds dS K of the block's keys to dQ, over `visits` tiles of queries beginning at `at`.
+// Adds dS K of the block's keys to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                                 Cursor at, int visits, const Barriers &barriers)
+                                                 Cursor at, int steps, const Barriers &barriers)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -100,30 +97,30 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
 
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
-        uint32 *counter = nullptr;
-        if constexpr (kDqInOrder)
-            counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
-
-        barrier_wait(barriers.ds_full(stage.index), stage.parity);
+        const uint32 *counter = nullptr;
+        uint32 seen = 0, before = 0;
+        if constexpr (kDqInOrder) {  // the counter is read while dS^T and dQ are computed
+            counter = turn_counter(p, coord, batch_head, at.tile);
+            before = blocks_before(p, coord, at.tile);
+            seen = lane == 0 ? load_counter(counter) : 0;
+        }
+        barrier_wait(barriers.ds(stage.index).full, stage.parity);
 #pragma unroll
         for (int part = 0; part < kColWarps; part++) {
             DqTile dq;
             start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
             wgmma_wait<0>();
             pin(dq);
-            if (part == kColWarps - 1)
-                hand_over(barriers.ds_empty(stage.index), lane);
-            if (part == 0)
-                await_turn(counter, 0, kDqInOrder ? blocks_before(p, coord, at.tile) : 0, lane);
+            if (!kDqInOrder && part == kColWarps - 1)
+                hand_over(barriers.ds(stage.index).empty, lane);
+            if (kDqInOrder && part == 0)
+                await_turn(counter, seen, before, lane);
             add_dq_part(p, coord, at, batch_head, dq, part, warp, lane);
         }
-        if constexpr (kDqInOrder) {
-            named_barrier(2, 128);  // all warps have added to dQ of the tile
-            if (threadIdx.x % 128 == 0)
-                count_up(counter);
-        }
+        if constexpr (kDqInOrder)
+            hand_over(barriers.dq_added(stage.index), lane);
         at.advance(tiles, tiles.end(p));
         stage.advance();
     }

@@ -19,7 +19,7 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
     const uint32 smem = barriers.smem;
     const int rows = p.seq_q - at.tile * kBr;
     if (rows < kBr) {
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        barrier_wait(barriers.d_o(stage.index).full, stage.parity);
         hide_rows(smem + kLseArea + stage.index * kRowBytes, smem + kDeltaArea + stage.index * kRowBytes, rows);
         clear_rows<kBr>(q_smem, do_smem, rows);
     }
@@ -54,13 +54,31 @@ struct OwnKeys {
     }
 };
 
+// Waits for K and V.
+__device__ __forceinline__ void await_keys(const Params &p, const BlockCoord &coord, const Barriers &barriers)
+{
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(barriers.smem + kKArea, barriers.smem + kVArea, p.seq_k - coord.first_key);
+}
+
+// Begins dropout of a tile, beside its products. ptxas moves code that is not in a branch after the wait for these.
+__device__ __forceinline__ void begin_dropout(Dropout &dropout, const Params &p, const BlockCoord &coord, int head,
+                                              const Cursor &at, int lane)
+{
+    if constexpr (kDropout)
+        if (p.features.drop_bound != 0)  // always true
+            dropout.begin(p, coord.sequence(), head, at.tile * kBr, lane);
+}
+
 // Waits for a tile of Q and dO.
 __device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
                                            const Cursor &at)
 {
     const uint32 smem = barriers.smem;
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    barrier_wait(barriers.q(stage.index).full, stage.parity);
+    barrier_wait(barriers.d_o(stage.index).full, stage.parity);
     if constexpr (kVarlen)
         clear_after_end(p, barriers, stage, at, smem + kQArea + stage.index * kQTileBytes,
                         smem + kDoArea + stage.index * kQTileBytes);
@@ -82,8 +100,8 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
         start_sums(dv, p_frag, do_smem);
     wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
     pin(dp);
-    if constexpr (kSoftcap)
-        multiply_slopes(s, capped);
+    if constexpr (kModified)
+        multiply_derivatives(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, rows);
     pack_scores(ds_frag, dp);
@@ -93,14 +111,11 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
 __device__ __forceinline__ void put_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int place,
                                        int lane)
 {
-    barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+    barrier_wait(barriers.ds(stage.index).empty, stage.parity ^ 1);
     store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
     fence_products();
-    hand_over(barriers.ds_full(stage.index), lane);
+    hand_over(barriers.ds(stage.index).full, lane);
 }
 
 // The empty policy: these kernels do not divide the products (bwd_by_product.cuh).
-__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
-                                                   const Cursor &, int, const Barriers &, int, int)
-{
-}
+template <class... Any> __device__ __forceinline__ void compute_by_product(const Any &...) {}

@@ -45,32 +45,27 @@ __device__ __forceinline__ void load_row_values(RowValues &x, uint32 smem)
 // scores_to_p and dp_to_ds (backward/scores.cuh) with LSE and delta in registers.
 __device__ __forceinline__ void scores_to_p(Scores &s, const RowValues &lse, float scale_log2)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[0][n][e] = exp2_approx(fmaf(s[0][n][e], scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+    each_element(s, [&](float &x, int, int n, int e) {
+        x = exp2_approx(fmaf(x, scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+    });
 }
 
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowValues &delta)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            dp[0][n][e] = p[0][n][e] * (dp[0][n][e] - (e % 2 ? delta.of[n].y : delta.of[n].x));
+    each_element(
+        dp, [&](float &x, int m, int n, int e) { x = p[m][n][e] * (x - (e % 2 ? delta.of[n].y : delta.of[n].x)); });
 }
 
 // Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its
-// address in shared memory; capped: receives S^T after the softcap.
+// address in shared memory; capped: receives S^T as modified, without terms.
 template <class Lse>
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                        const TileRange &tiles, const Cursor &at, int first_key, Lse lse, int lane)
 {
     const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
-    if constexpr (kSoftcap) {
-        cap_scores(s, p.softcap_rate);
+    if constexpr (kModified) {
+        modify_scores(s, p);
         copy_scores(capped, s);
     }
     if constexpr (kTerms) {

@@ -18,18 +18,21 @@ constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
-constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
-constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
-constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
+// If blocks add in a fixed order, a thread of the producer does what would hold up others (bwd_producer.cuh).
+constexpr bool kCountsApart = kDqWarpgroup && kDqInOrder;       // it counts tiles and gives the stages of dS^T back
+constexpr bool kAddsApart = kDqBulk && kDqInOrder;              // it lets the copy engine add dQ, and counts
+constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;  // warps that write a stage of dS^T
+constexpr int kScoreReaders = kDqBulk ? kWarps : kCountsApart ? 1 : 4;  // arrivals for a stage that was read
+constexpr int kThreads = kWorkers + 128;                                // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
 constexpr int kDepth = kHeadDimPadded / 16;                                   // k16 steps of S and dP
 constexpr int kPages = (kHeadDim + 63) / 64;                                  // pages of 64 columns per tile
-constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
-constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
-constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
-constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
+constexpr int kKeyTiles = 1;                                                  // m16 tiles of keys per warp
+constexpr int kQueryTiles = kBr / 8;                                          // n8 tiles of queries
+constexpr int kQuerySteps = kBr / 16;                                         // k16 steps of dK and dV
+constexpr int kOutPairs = kDepth;  // 16-column pairs of n8 tiles of dK and dV
 // How warps divide dQ. kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one warpgroup
 // computes all columns. Else each warpgroup has 64 rows, and warpgroups with the same rows divide the columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
@@ -79,7 +82,7 @@ constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
-constexpr int kExchangeBytes = kDsBarriers ? (2 + 2 * kScoreStages) * 8 : 0;
+constexpr int kExchangeBytes = kDsBarriers ? (2 + (kCountsApart ? 3 : 2) * kScoreStages) * 8 : 0;
 // kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
 constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
 constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;

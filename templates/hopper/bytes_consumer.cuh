@@ -11,30 +11,20 @@
 //     start S(j) | start P(j-1) V(j-1) | wait for S(j) | softmax | wait, add to O | rescale O
 //
 // Otherwise S and these sums share registers, and other warpgroups keep the tensor cores busy. Parts of kPartColumns
-// columns follow each other, two at a time:
+// columns follow each other, two at a time. The last one has the row sums, too:
 //
 //     start S(j) | wait | softmax | rescale O | start parts 0 and 1 of P(j) V(j) | wait, add part 0 | start part 2 ...
 
 // Makes the compiler treat sums as written here.
 __device__ __forceinline__ void pin_integers(uint32 (&s)[kColTiles][4])
 {
-#pragma unroll
-    for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            asm volatile("" : "+r"(s[n][e])::"memory");
+    each_of<kColTiles, 4>([&](int n, int e) { asm volatile("" : "+r"(s[n][e])::"memory"); });
 }
 
-// Starts S = Q K^T.
+// Starts S = Q K^T; s has kStart.
 __device__ __forceinline__ void start_integers(uint32 (&s)[kColTiles][4], uint32 q_smem, uint32 k_smem)
 {
     const uint64 a = QueryBytes::descriptor(q_smem), b = KeyBytes::descriptor(k_smem);
-#pragma unroll
-    for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[n][e] = __float_as_uint(kStart);
-    pin_integers(s);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kHeadDim / 32; step++)
@@ -45,6 +35,7 @@ __device__ __forceinline__ void start_integers(uint32 (&s)[kColTiles][4], uint32
 // The steps of the mainloop. The struct holds references only, as Rows in fwd_consumer.cuh.
 struct BytesRows {
     static constexpr int kParts = kHeadDim / kPartColumns, kBuffers = kParts > 1 ? 2 : 1;
+    static constexpr int kSumTiles = kPartTiles + kSumColumns / 8;
     const Params &p;
     const BlockCoord &coord;
     const Barriers &barriers;
@@ -55,85 +46,109 @@ struct BytesRows {
     float (&o)[kRowTiles][kOutTiles][4];
     RowState &row;
     uint32 (&sums)[kColTiles][4];
-    float (&part)[kBuffers][1][kPartTiles][4];
+    float (&part)[kBuffers][1][kSumTiles][4];
     uint32 (&probabilities)[kBc / 32][4];
     int &tile;
 
     // Waits for K, then starts S.
     __device__ __forceinline__ void start_s()
     {
-        barrier_wait(barriers.k_full(group.k.index), group.k.parity);
+        each_of<kColTiles, 4>([&](int n, int e) { sums[n][e] = __float_as_uint(kStart); });
+        pin_integers(sums);
+        barrier_wait(barriers.k(group.k.index).full, group.k.parity);
         group.ping_pong.take();
         start_integers(sums, q_smem, smem + kKArea + group.k.index * kTileBytes);
+    }
+
+    // Loads the scales of the lane's keys.
+    __device__ __forceinline__ void load_scales(float (&scales)[kScaleGroups]) const
+    {
+#pragma unroll
+        for (int group = 0; group < kScaleGroups; group++)
+            scales[group] = __ldg(key_scales + tile * kScales + 4 * group);
     }
 
     // Starts a part of P V.
     __device__ __forceinline__ void start_part(int index)
     {
-        const uint64 b = ValueBytes::descriptor(smem + kVArea + group.v.index * kTileBytes) +
+        const uint64 b = ValueBytes::descriptor(smem + kVArea + group.v.index * kVTileBytes) +
                          index * (kPartColumns * ValueBytes::kRowBytes / 16);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kBc / 32; step++)
-            multiply_e4m3(part[index % kBuffers], probabilities[step], b + ValueBytes::step(step), step > 0);
+            if (kParts > 1 && index < kParts - 1)
+                WgmmaE4m3<kParts == 1 ? 8 * kSumTiles : kPartColumns>::multiply(
+                    part[index % kBuffers], probabilities[step], b + ValueBytes::step(step), step > 0);
+            else
+                WgmmaE4m3<8 * kSumTiles>::multiply(part[index % kBuffers], probabilities[step],
+                                                   b + ValueBytes::step(step), step > 0);
         wgmma_commit();
     }
 
     __device__ __forceinline__ void await_v()
     {
-        barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+        barrier_wait(barriers.v(group.v.index).full, group.v.parity);
     }
 
     __device__ __forceinline__ void release_k()
     {
-        barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
+        barrier_arrive_by(group.lane, barriers.k(group.k.index).empty);
         group.k.advance();
     }
 
     __device__ __forceinline__ void release_v()
     {
-        barrier_arrive_by(group.lane, barriers.v_empty(group.v.index));
+        barrier_arrive_by(group.lane, barriers.v(group.v.index).empty);
         group.v.advance();
     }
 
-    // Adds a part of P V to O.
+    // Adds a part of P V to O, and the last part's row sums.
     __device__ __forceinline__ void add_part(int index, float scale)
     {
+        const float (&sum)[kSumTiles][4] = part[index % kBuffers][0];
         pin(part[index % kBuffers]);
+        each_of<kPartTiles, 4>([&](int n, int e) {
+            float &x = o[0][index * kPartTiles + n][e];
+            x = fmaf(sum[n][e], scale, x);
+        });
+        if (index == kParts - 1)
 #pragma unroll
-        for (int n = 0; n < kPartTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float &x = o[0][index * kPartTiles + n][e];
-                x = fmaf(part[index % kBuffers][0][n][e], scale, x);
-            }
+            for (int h = 0; h < 2; h++)
+                row.sum[0][h] += sum[kPartTiles][2 * h];
     }
 
-    // Makes P of the sums, which are there; returns how O must be rescaled. Gives K back.
-    template <bool kMasked>
-    __device__ __forceinline__ Rescale softmax(float (&s)[kRowTiles][kColTiles][4], const KeyScales &keys)
+    // Makes P of the sums, which are there; returns how O and the row sums must be rescaled. Gives K back.
+    template <bool kMasked> __device__ __forceinline__ Rescale softmax(PBits &bits, const float (&scales)[kScaleGroups])
     {
         constexpr bool kUnseen = kMayBeUnseen<kMasked>;
-        const ScoreScale scale(q, keys);
+        float s[kRowTiles][kColTiles][4];
+        Factors factors;
+        each_of<kScaleGroups, 2>([&](int i, int h) { factors[i][h] = q.scale[h] * scales[i]; });
         pin_integers(sums);
         release_k();
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[0][n][e] = __uint_as_float(sums[n][e]);
+        each_of<kColTiles, 4>([&](int n, int e) { s[0][n][e] = __uint_as_float(sums[n][e]); });
         if constexpr (kMasked)
             mask_scores(s, p, coord, coord.first_row + group.warp_row, tile, group.lane);
-        const Rescale rescale = raise_maxima<kUnseen>(s, scale, row, p.scale_log2);
-        make_p<kUnseen>(s, scale, row, p.scale_log2);
+        const Rescale rescale = raise_maxima<kUnseen>(s, factors, row);
+        make_p<kUnseen>(s, bits, factors, row);
         return rescale;
+    }
+
+    __device__ __forceinline__ void rescale_rows(const Rescale &rescale)
+    {
+        rescale.apply(o);
+        if (rescale.wanted)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                row.sum[0][h] *= rescale.by[0][h];
     }
 
     // kOverlaps: S and P of the tile, and O += P V of the tile before, unless this is the first one.
     template <bool kMasked, bool kFirst> __device__ __forceinline__ void overlapped_step()
     {
-        float s[kRowTiles][kColTiles][4];
-        const KeyScales keys(key_scales + tile * kScales);
+        PBits bits;
+        float scales[kScaleGroups];
+        load_scales(scales);
         const float value_scale = kFirst ? 0.0f : __ldg(value_scales + tile + 1);
         start_s();
         if constexpr (!kFirst) {
@@ -142,14 +157,14 @@ struct BytesRows {
         }
         group.ping_pong.pass();
         wgmma_wait<kFirst ? 0 : 1>();
-        const Rescale rescale = softmax<kMasked>(s, keys);
+        const Rescale rescale = softmax<kMasked>(bits, scales);
         if constexpr (!kFirst) {
             wgmma_wait<0>();
             add_part(0, value_scale);
             release_v();
-            rescale.apply(o);
+            rescale_rows(rescale);
         }
-        pack_p(s, probabilities);
+        pack_p(bits, probabilities);
     }
 
     // O += P V of the last tile.
@@ -168,14 +183,15 @@ struct BytesRows {
     // Else: S, P and O += P V of the tile.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
-        float s[kRowTiles][kColTiles][4];
-        const KeyScales keys(key_scales + tile * kScales);
+        PBits bits;
+        float scales[kScaleGroups];
+        load_scales(scales);
         const float value_scale = __ldg(value_scales + tile);
         start_s();
         group.ping_pong.pass();
         wgmma_wait<0>();
-        softmax<kMasked>(s, keys).apply(o);
-        pack_p(s, probabilities);
+        rescale_rows(softmax<kMasked>(bits, scales));
+        pack_p(bits, probabilities);
         await_v();
         start_part(0);
 #pragma unroll
@@ -207,10 +223,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                                              float (&o)[kRowTiles][kOutTiles][4], RowState &row)
 {
     const uint32 smem = barriers.smem, q_smem = smem + kQArea + group.index * kGroupBytes;
-    const int64 first = coord.kv_head(p) * all_key_tiles(p) + first_key_tile(p, coord.batch);
+    const int64 first = number_of_tile(p, coord.batch, coord.kv_head(p), 0);
     const Queries q = round_queries(p, coord, group.lane, q_smem);
     uint32 sums[kColTiles][4], probabilities[kBc / 32][4];
-    float part[BytesRows::kBuffers][1][kPartTiles][4];
+    float part[BytesRows::kBuffers][1][BytesRows::kSumTiles][4];
     int tile = tiles.count - 1;
     fence_products();
     named_barrier(1 + kGroups + group.index, 128);  // all rows of the warpgroup are rounded before a product reads them
@@ -243,5 +259,5 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         rows.end();
     if constexpr (!kOwnOPlace)
         named_barrier(1 + kGroups + group.index, 128);  // Q of this warpgroup is read: O comes into its place
-    finish_rows(q, row);
+    finish_rows(q, row, p.scale_log2);
 }

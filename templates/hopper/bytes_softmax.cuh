@@ -1,49 +1,38 @@
 #pragma once
 #include "forward/int8_queries.cuh"
 #include "hopper/bytes_values.cuh"
-#include "hopper/rescale.cuh"
+#include "hopper/softmax.cuh"
 
 // ---- the softmax of 8-bit products ---------------------------------------------------------------------------------
 //
 // Sums of Q K^T begin at the bits of 1.5 * 2^23, as in int8_scores.cuh. So their bits are those of floats, which are
 // compared and masked as they are. A lane's scores in a group of a tile's keys have one scale. So a score is the sum
-// times a factor, plus a term, and P takes one multiplication and addition. The product of a query and the mean key
-// changes LSE alone.
+// times a factor, plus a term. The product of a query and the mean key changes LSE alone.
+//
+// No exp2 is computed. The e4m3 number with the bits 8 e + m is 2^(e - 7) * (1 + m / 8), where m < 8. So the bits of
+// the number nearest to 2^x are nearly 8 (x + 7), rounded: P's bits are the score's, in steps of 1/8. This number is
+// larger than 2^x by a factor of 1 to 1.062, besides its rounding by up to 1/16. What all P of a row have in common
+// cancels in O, because the row sums are of the same numbers. The rest is a factor whose standard deviation is 1.018,
+// while that of rounding is 1.025. LSE is corrected by the mean. (Schraudolph, "A fast, compact approximation of the
+// exponential function", 1999, has the idea for fp64.) It takes about half of the instructions and no unit for exp2,
+// which would otherwise limit the kernel.
 constexpr float kStart = 12582912.0f;
 static_assert(127 * 127 * kHeadDim < 1 << 22, "sums are exact");
 
+// Scores are in units of 128 steps, P being the number with the bits 128 (score - maximum) + kOne.
+constexpr float kStep = 8.0f / 128;  // a power of two of P
+// P of the maximum is 1.25 * 2^kShift, which is larger than 2^x by about the mean factor.
+constexpr float kQuarter = 0.25f, kOne = (7 + kShift + kQuarter) * kStep;
+static_assert(kOne + kLazyRescale * kStep <= 126.0f / 128, "the largest e4m3 number has the bits 126");
+
 // This lane's rows of Q: quad_row and quad_row + 8.
 struct Queries {
-    float scale[2], mean[2];  // mean: the product of the row and the mean key
+    float scale[2];  // makes scores, in their unit, of integers
+    float mean[2];   // the product of the row and the mean key
 };
 
-// The scales of a lane's keys in a tile.
-struct KeyScales {
-    float of_group[kScaleGroups];
-
-    __device__ __forceinline__ explicit KeyScales(const float *scales)
-    {
-#pragma unroll
-        for (int group = 0; group < kScaleGroups; group++)
-            of_group[group] = __ldg(scales + 4 * group);
-    }
-};
-
-// What makes scores of a tile's sums.
-struct ScoreScale {
-    float factor[kScaleGroups][2];
-
-    __device__ __forceinline__ ScoreScale(const Queries &q, const KeyScales &keys)
-    {
-#pragma unroll
-        for (int group = 0; group < kScaleGroups; group++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const float product = q.scale[h] * keys.of_group[group];
-                factor[group][h] = product == 0.0f ? 1e-30f : product;  // so that a masked score stays -infinity
-            }
-    }
-};
+// What makes scores of a tile's sums, less kStart: a factor for each group of keys and each row.
+using Factors = float[kScaleGroups][2];
 
 constexpr int kGroupTiles = kColTiles / kScaleGroups;  // n8 column tiles of a group
 static_assert(kBc % (8 * kScaleGroups) == 0, "groups are whole column tiles");
@@ -65,7 +54,7 @@ __device__ __forceinline__ Queries round_queries(const Params &p, const BlockCoo
         uint32 most;
         measure_row(q_frag, h, mean, most, q.mean[h]);
         const Rounding rounding = rounding_to(most);
-        q.scale[h] = rounding.scale;
+        q.scale[h] = rounding.scale * p.scale_log2 * kStep;
 #pragma unroll
         for (int step = 0; step < kDepth; step++)
             store_shared_4(smem + QueryBytes::place(warp_row + h * 8 + lane / 4, step * 16) + lane % 4 * 4,
@@ -74,10 +63,11 @@ __device__ __forceinline__ Queries round_queries(const Params &p, const BlockCoo
     return q;
 }
 
-// Updates the maxima from the sums of a tile, and the row sums. Returns how O must be rescaled.
+// Updates the maxima from the sums of a tile. Returns how O and the row sums must be rescaled. A scale that is not
+// finite makes the row's sum NaN.
 template <bool kUnseen>
-__device__ __forceinline__ Rescale raise_maxima(const float (&s)[kRowTiles][kColTiles][4], const ScoreScale &scale,
-                                                RowState &row, float scale_log2)
+__device__ __forceinline__ Rescale raise_maxima(const float (&s)[kRowTiles][kColTiles][4], const Factors &factors,
+                                                RowState &row)
 {
     Rescale rescale;
     float tile_max[2];
@@ -91,62 +81,61 @@ __device__ __forceinline__ Rescale raise_maxima(const float (&s)[kRowTiles][kCol
 #pragma unroll
             for (int n = group * kGroupTiles; n < (group + 1) * kGroupTiles; n++)
                 x = fmaxf(x, fmaxf(s[0][n][2 * h], s[0][n][2 * h + 1]));
-            const float factor = scale.factor[group][h];
-            tile_max[h] = fmaxf(tile_max[h], fmaf(x, factor, -kStart * factor));
+            const float factor = factors[group][h];
+            tile_max[h] = fmaxf(tile_max[h], (x - kStart) * factor);
+            row.sum[0][h] = fmaf(kUnseen && x == minus_infinity() ? 0.0f : factor, 0.0f, row.sum[0][h]);
         }
-        grown |= (tile_max[h] - row.max[0][h]) * scale_log2 > kLazyRescale;
+        grown |= tile_max[h] - row.max[0][h] > kLazyRescale * kStep;
     }
     rescale.wanted = __any_sync(0xffffffffu, grown);
     if (rescale.wanted)
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            rescale.by[0][h] = raise_maximum<kUnseen>(row.max[0][h], tile_max[h], scale_log2);
-            row.sum[0][h] *= rescale.by[0][h];
-        }
+        for (int h = 0; h < 2; h++)
+            rescale.by[0][h] = raise_maximum<kUnseen>(row.max[0][h], tile_max[h], 1 / kStep);
     return rescale;
 }
 
-// Turns the sums of a tile into P * 2^kShift, and adds to the row sums.
+// The bits of P of a tile: of two neighbouring columns in the bytes 0 and 2 of a word.
+using PBits = uint32[kColTiles][2];
+
+// Turns the sums of a tile into bits of P.
 template <bool kUnseen>
-__device__ __forceinline__ void make_p(float (&s)[kRowTiles][kColTiles][4], const ScoreScale &scale, RowState &row,
-                                       float scale_log2)
+__device__ __forceinline__ void make_p(const float (&s)[kRowTiles][kColTiles][4], PBits &bits, const Factors &factors,
+                                       const RowState &row)
 {
+    constexpr uint32 kTwoEights = 0x48004800;  // fp16 numbers from 8 to 9 are multiples of 1/128
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const bool none = kUnseen && row.max[0][h] == minus_infinity();
-        const float shift = kShift - (none ? 0.0f : row.max[0][h] * scale_log2);
+        const float shift = kOne - (kUnseen && row.max[0][h] == minus_infinity() ? 0.0f : row.max[0][h]);
 #pragma unroll
-        for (int group = 0; group < kScaleGroups; group++) {
-            const float factor = scale.factor[group][h] * scale_log2, added = fmaf(-kStart, factor, shift);
-#pragma unroll
-            for (int n = group * kGroupTiles; n < (group + 1) * kGroupTiles; n++)
-#pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[0][n][e] = exp2_approx(fmaf(s[0][n][e], factor, added));
-                    row.sum[0][h] += s[0][n][e];
-                }
+        for (int n = 0; n < kColTiles; n++) {
+            const float factor = factors[n / kGroupTiles][h], term = fmaf(-kStart, factor, shift);
+            const float low = __saturatef(fmaf(s[0][n][2 * h], factor, term));
+            const float high = __saturatef(fmaf(s[0][n][2 * h + 1], factor, term));
+            bits[n][h] = fp16::add(fp16::pack(low, high), kTwoEights);
         }
     }
 }
 
 // Packs P to the A fragments of k32 steps.
-__device__ __forceinline__ void pack_p(const float (&s)[kRowTiles][kColTiles][4], uint32 (&p)[kBc / 32][4])
+__device__ __forceinline__ void pack_p(const PBits &bits, uint32 (&p)[kBc / 32][4])
 {
-#pragma unroll
-    for (int step = 0; step < kBc / 32; step++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int n = 4 * step + i / 2 * 2, e = i % 2 * 2;
-            p[step][i] = pack_e4m3(s[0][n][e], s[0][n][e + 1], s[0][n + 1][e], s[0][n + 1][e + 1]);
-        }
+    each_of<kBc / 32, 4>([&](int step, int i) {
+        const int n = 4 * step + i / 2 * 2, h = i % 2;
+        p[step][i] = __byte_perm(bits[n][h], bits[n + 1][h], 0x6420);
+        asm volatile("" : "+r"(p[step][i]));  // it is there before the fence of the product
+    });
 }
 
-// Ends the rows: sums without the shift, and maxima of scores of all K.
-__device__ __forceinline__ void finish_rows(const Queries &q, RowState &row)
+// Ends the rows: sums without the shift, and maxima of scores of all K. The maxima give LSE. So they take what else is
+// in the sums: the mean of the factor by which P is too large, which is the integral of (1 + f) / 2^f for f from 0 to
+// 1, or 2^0.0575.
+__device__ __forceinline__ void finish_rows(const Queries &q, RowState &row, float scale_log2)
 {
+    constexpr float kLog2OfMean = 0.0575f;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         row.sum[0][h] *= kUnshift;
-        row.max[0][h] += q.mean[h];
+        row.max[0][h] = (row.max[0][h] / kStep - kQuarter - kLog2OfMean) / scale_log2 + q.mean[h];
     }
 }

@@ -5,16 +5,16 @@
 // ---- K in 8-bit integers and V in e4m3 numbers, in the workspace ----------------------------------------------------
 //
 // The step before (quantise.cuh, bytes_values.cuh) leaves each tile as it lies in shared memory, so one bulk copy loads
-// it. After the keys of int8_keys.cuh, and before their means, come as many bytes of V; after the counts a scale for
-// each tile of V:
+// it. After the keys of int8_keys.cuh, and before their means, comes V; after the counts a scale for each tile of V:
 //
-//     values         [Hkv][tiles of all sequences][kHeadDim][kBc], e4m3
+//     values         [Hkv][tiles of all sequences][kVTileBytes]: kHeadDim + kSumColumns rows of kBc numbers, e4m3
 //     value scales   [Hkv][tiles of all sequences], fp32
 //
 // A tile consists of pages, [page][row][kRowBytes], and 16-byte chunks are permuted as wgmma expects it. A row of K is
 // a key. A row of V is a column of the tensor, because wgmma takes 8-bit matrices only with the depth contiguous. Its
 // keys are permuted within 16, as the columns of K are: byte 4 t + i is key 2 t + i % 2 + i / 2 * 8. So a lane has the
-// four keys of a word in its accumulator of S, and P needs no shuffles.
+// four keys of a word in its accumulator of S, and P needs no shuffles. The first row after V's own is 1 and the others
+// are 0. So the first column of P V after O's own has the sums of rows of P.
 
 // The bytes of a row of a page: the swizzle's.
 constexpr int page_row_bytes(int row_bytes)
@@ -25,7 +25,7 @@ constexpr int page_row_bytes(int row_bytes)
 // Tiles of kRows rows of kBytes bytes.
 template <int kRows, int kBytes> struct BytesTile {
     static constexpr int kRowBytes = page_row_bytes(kBytes), kPageBytes = kRows * kRowBytes;
-    static_assert(kPageBytes % 1024 == 0, "the swizzle's pattern has 1024 bytes at most");
+    static_assert(kRows % 8 == 0, "pages are whole repetitions of the swizzle");
 
     // Returns the place of a byte. Bytes of a chunk of 16 are neighbours.
     static __device__ __forceinline__ int place(int row, int byte)
@@ -49,23 +49,27 @@ template <int kRows, int kBytes> struct BytesTile {
 };
 
 using KeyBytes = BytesTile<kBc, kHeadDim>;
-using ValueBytes = BytesTile<kHeadDim, kBc>;
+using ValueBytes = BytesTile<kHeadDim + kSumColumns, kBc>;
 using QueryBytes = BytesTile<kGroupRows, kHeadDim % 128 == 0 ? kHeadDim : 128 * kPages>;  // in the pages of Q
 static_assert(kHeadDim % 64 == 0 && kKeyBytes == kHeadDim, "rows are whole pages");
 
-__device__ __forceinline__ const char *rounded_tile(const Params &p, int batch, int kv_head, int tile)
+// The number of a tile among the tiles of all heads.
+__device__ __forceinline__ int64 number_of_tile(const Params &p, int batch, int kv_head, int tile)
 {
-    const int64 first = kv_head * all_key_tiles(p) + first_key_tile(p, batch);
-    return reinterpret_cast<const char *>(p.partial) + (first + tile) * kTileBytes;
+    return kv_head * all_key_tiles(p) + first_key_tile(p, batch) + tile;
 }
 
-// The distance of V from K.
-__device__ __forceinline__ int64 bytes_of_keys(const Params &p)
+__device__ __forceinline__ char *rounded_keys(const Params &p, int64 tile)
 {
-    return all_key_tiles(p) * (p.heads_q / p.group) * kTileBytes;
+    return reinterpret_cast<char *>(p.partial) + tile * kTileBytes;
 }
 
-// The scale of a tile of V: its number among the tiles of all heads.
+__device__ __forceinline__ char *rounded_values(const Params &p, int64 tile)
+{
+    return rounded_keys(p, all_key_tiles(p) * (p.heads_q / p.group)) + tile * kVTileBytes;
+}
+
+// The scale of a tile of V.
 __device__ __forceinline__ float *value_scale(const Params &p, int64 tile)
 {
     return reinterpret_cast<float *>(key_counts(p, all_key_tiles(p) * (p.heads_q / p.group))) + tile;

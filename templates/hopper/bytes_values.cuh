@@ -7,11 +7,9 @@
 // A tile of V has one scale, which takes its largest magnitude to 448, the largest e4m3 number. A thread reads eight
 // columns of four keys, and has a word of four keys for each of these columns. Its neighbour reads the next eight.
 
-// P is multiplied by 2^kShift, so that fewer numbers are below the smallest e4m3 number. The scales of V undo it. O is
-// rescaled when a maximum has grown by more than kLazyRescale, so P is at most 2^8: less than 448.
-constexpr int kShift = 6;
+// P is multiplied by 2^kShift, so that fewer numbers are below the smallest e4m3 number. The scales of V undo it.
+constexpr int kShift = 7;
 constexpr float kUnshift = 1.0f / (1 << kShift);
-static_assert(kShift + kLazyRescale < 8.8f, "P stays below 448");
 
 constexpr int kValueWords = kBc / 4;  // words of a row
 constexpr int kValueParts = kValueWords * (kHeadDim / 8);
@@ -89,6 +87,16 @@ private:
     }
 };
 
+// Writes the rows after those of V, which give the row sums.
+__device__ __forceinline__ void write_sum_rows(char *out)
+{
+    constexpr uint32 kFourOnes = 0x38383838;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kSumColumns * kValueWords; i += kQuantThreads)
+        *reinterpret_cast<uint32 *>(out + ValueBytes::place(kHeadDim + i / kValueWords, i % kValueWords * 4)) =
+            i < kValueWords ? kFourOnes : 0;
+}
+
 // Rounds a tile of V. at: its number among all tiles of all heads. The barriers of quantise_tile, called between two
 // tiles, keep the largest values from being overwritten before they are read.
 __device__ __forceinline__ void round_values(const Params &p, const SequenceCoord &keys, int kv_head, int tile,
@@ -113,7 +121,8 @@ __device__ __forceinline__ void round_values(const Params &p, const SequenceCoor
     const float largest = fmaxf(__uint_as_float(most), kLeastOfValues);
     if (threadIdx.x == 0)
         *value_scale(p, at) = largest * (kUnshift / kMostE4m3);
-    char *out = reinterpret_cast<char *>(p.partial) + bytes_of_keys(p) + at * kTileBytes;
+    char *out = rounded_values(p, at);
+    write_sum_rows(out);
 #pragma unroll
     for (int pass = 0; pass < kValuePasses; pass++)
         if (pass * kQuantThreads + int(threadIdx.x) < kValueParts)

@@ -27,10 +27,10 @@ template <int kBlockThreads> __device__ __forceinline__ void prepare_column_keys
 }
 
 // The column keys of a tile: one word per lane for each 16 columns; the words of 32 columns are neighbours.
-struct KeyTile {
+struct ColumnKeyTile {
     uint32 first;  // address of this lane's first word
 
-    __device__ __forceinline__ KeyTile(uint32 smem, const Stage &stage)
+    __device__ __forceinline__ ColumnKeyTile(uint32 smem, const Stage &stage)
         : first(smem + kKeysArea + stage.index * kKeyTileBytes + thread_index() % 32 * 8)
     {
     }
@@ -43,7 +43,8 @@ struct KeyTile {
 };
 
 // Calls use(step, i) for each word i of the A fragment of P of a k16 step, after dropout has computed its bytes.
-template <class Use> __device__ __forceinline__ void each_word_of_p(Dropout &dropout, KeyTile keys, const Use &use)
+template <class Use>
+__device__ __forceinline__ void each_word_of_p(Dropout &dropout, ColumnKeyTile keys, const Use &use)
 {
 #pragma unroll
     for (int step = 0; step < kBc / 16; step += 2) {
@@ -61,7 +62,7 @@ template <class Use> __device__ __forceinline__ void each_word_of_p(Dropout &dro
 
 // Computes the factors of P of a tile while the tensor cores compute S. The branch is always taken (a bound is never
 // 0): without it ptxas moves this work after the wait for S.
-__device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropout &dropout, KeyTile keys)
+__device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropout &dropout, ColumnKeyTile keys)
 {
     if (dropout.p.features.drop_bound == 0)
         return;
@@ -69,7 +70,7 @@ __device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropout 
 }
 
 // Applies dropout to P, which is packed to 16 bits: dropped elements become 0.
-__device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropout &dropout, KeyTile keys)
+__device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropout &dropout, ColumnKeyTile keys)
 {
     each_word_of_p(dropout, keys, [&](int step, int i) { p[step][i] = dropout.apply(p[step][i], 0, i % 2, i / 2); });
 }
@@ -77,9 +78,5 @@ __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropout &dropout,
 // Applies dropout to P with factors that were made early.
 __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], const uint32 (&keep)[kBc / 16][4])
 {
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            p[step][i] = keep_elements(p[step][i], keep[step][i]);
+    each_of<kBc / 16, 4>([&](int step, int i) { p[step][i] = keep_elements(p[step][i], keep[step][i]); });
 }

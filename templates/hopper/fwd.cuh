@@ -25,7 +25,7 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
         barriers.init();
     init_bias_tiles(p, barriers.smem);
     if constexpr (kAlibiMma)
-        put_key_columns(barriers.smem);
+        put_extra_k_columns(barriers.smem);
     __syncthreads();  // the barriers are there
 }
 
@@ -36,7 +36,7 @@ __device__ __forceinline__ void await_q(const Params &p, const BlockCoord &coord
     if constexpr (kPackedHeads)
         copy_rows(p, coord, barriers.smem + kQArea + index * kGroupBytes, index);
     else
-        barrier_wait(barriers.q_full(index), work.parity());
+        barrier_wait(barriers.q(index).full, work.parity());
 }
 
 // Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.
@@ -48,14 +48,15 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
     if constexpr (kOByMap)
         write_rows_by_map(p, coord, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
+        // write_rows adds warp_row * kPitch, which counts the rows of earlier warpgroups, too: subtracted here
         write_rows<RowTile>(p, coord, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
                             group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
             if (group.lane == 0)
-                wait_stores();
+                wait_stores_read();
         } else {
-            release_to_loads();  // orders this lane's accesses to O before the load of the next Q
+            fence_products();  // orders this lane's accesses to O before the load of the next Q
         }
         __syncwarp();
         group.release_q(barriers);
@@ -65,7 +66,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
 template <class Row> __device__ __forceinline__ void read_sink(Row &row, const Params &p, const BlockCoord &coord)
 {
     if constexpr (kSinks)
-        row.sink = p.features.sinks[coord.query_head(p, 0)];
+        row.sink = sink_at(p, coord, 0);
 }
 
 // The kernel; kThreads threads.
@@ -90,20 +91,20 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             if (threadIdx.x < kGroups * 128 + 32) {  // the whole warp searches for the sequence
                 const BlockCoord coord(p, Work(p));
                 if (threadIdx.x == kGroups * 128)
-                    loads.load_rows(coord, TileRange(p, coord), 0);
+                    loads.load_work_tile(coord, TileRange(p, coord), 0);
             }
         } else if (threadIdx.x == kGroups * 128) {
             Work work(p);
             while (work.is_left(p)) {
                 const BlockCoord coord(p, work);
-                loads.load_rows(coord, TileRange(p, coord), work.piece);
+                loads.load_work_tile(coord, TileRange(p, coord), work.number);
                 if constexpr (kCounted)
                     work.advance(p, work.take(p));
                 else
                     work.advance(p);
             }
             if constexpr (kCounted)
-                loads.finish(work.piece);
+                loads.finish(work.number);
         }
         produce_bias(p, maps, barriers);
         return;
@@ -112,7 +113,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     Group group(index, barriers.smem);
     auto advance = [&](Work &work) {
         if constexpr (kCounted)
-            work.advance(p, barriers.next_piece(index, work.parity()));
+            work.advance(p, barriers.next_number(index, work.parity()));
         else
             work.advance(p);
     };
@@ -133,7 +134,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     group.ping_pong.finish();
     if constexpr (kOByMap)
         if (group.lane == 0)
-            wait_stores();
+            wait_stores_read();
 }
 
 // The kernel that runs before the main one. Sets the counter of work tiles to 0, and with dropout makes the column

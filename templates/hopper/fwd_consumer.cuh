@@ -1,17 +1,19 @@
 #pragma once
-#include "features/softcap.cuh"
+#include "features/modifier.cuh"
 #include "forward/tiles.cuh"
 #include "hopper/fwd_group.cuh"
 #include "hopper/fwd_products.cuh"
-#include "hopper/rescale.cuh"
+#include "hopper/softmax.cuh"
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
-// compute_rows has the loop over tiles; Rows::step is one step of it. A step starts S of its tile, and then O += P V of
-// the tile before. The softmax runs while the tensor cores compute that second product:
+// compute_rows has the loop over tiles, from the last to the first; Rows::step is one step of it. A step starts S of
+// its tile j, and then O += P V of the tile before, j + 1. The softmax runs while the tensor cores compute that second
+// product:
 //
-//     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
-//     kSpeculatesMax, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
+//     start S(j) | start O += P(j+1) V(j+1) | wait for S(j) | softmax | wait for O | pack P | rescale O
+//     kSpeculatesMax, without a mask:
+//         ... | P by speculative maxima | wait for O | pack P | rarely S again, softmax, rescale O
 //
 // With kPingPong, warpgroups start these two products in turn: one computes its softmax while the tensor cores work for
 // another.
@@ -42,9 +44,9 @@ struct Rows {
     uint32 (&words)[kRowTiles][2][kColTiles];  // words of the bias, read while products run (kBiasEarly)
     uint32 (&keeps)[kBc / 16][4];              // factors of P from dropout (kKeepsEarly)
     Dropout &dropped;
-    ScoreUnit &unit;
+    ScoreUnit &unit;  // of an S that begins as the bias (bias_tiles.cuh)
     const Terms &terms;
-    const uint32 (&slopes)[4];  // ALiBi's columns of Q (kAlibiMma)
+    const uint32 (&slopes)[4];  // columns of Q for a term in the product (kAlibiMma)
     int &tile;
 
     __device__ __forceinline__ uint32 k_smem() const
@@ -62,19 +64,19 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.begin(s, unit, kMasked);
-        barrier_wait(barriers.k_full(group.k.index), group.k.parity);
+        barrier_wait(barriers.k(group.k.index).full, group.k.parity);
         group.ping_pong.take();
-        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, key_columns(smem));
+        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, extra_k_columns(smem));
         if constexpr (kKeepsEarly)
-            make_keeps(keeps, dropped, KeyTile(smem, group.k));
+            make_keeps(keeps, dropped, ColumnKeyTile(smem, group.k));
     }
 
     // Waits for V, then starts O += P V of the tile before.
     __device__ __forceinline__ void start_o()
     {
-        barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+        barrier_wait(barriers.v(group.v.index).full, group.v.parity);
         if constexpr (kDropsBeside)
-            drop(probabilities, dropped, KeyTile(smem, group.v));  // runs while the next S, if any, is computed
+            drop(probabilities, dropped, ColumnKeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
     }
 
@@ -85,8 +87,9 @@ struct Rows {
         if constexpr (kKeepsEarly) {
             drop(probabilities, keeps);
         } else if constexpr (kDropout && !kDropsBeside) {
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
-            drop(probabilities, dropped, KeyTile(smem, group.v));
+            // V of this tile: that of the tile before has been given back
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
+            drop(probabilities, dropped, ColumnKeyTile(smem, group.v));
         }
     }
 
@@ -94,22 +97,21 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.release();
-        barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
+        barrier_arrive_by(group.lane, barriers.k(group.k.index).empty);
         group.k.advance();
     }
 
     __device__ __forceinline__ void release_v()
     {
-        barrier_arrive_by(group.lane, barriers.v_empty(group.v.index));
+        barrier_arrive_by(group.lane, barriers.v(group.v.index).empty);
         group.v.advance();
     }
 
-    // Applies softcap, ALiBi, bias and mask to S. Adds to `offset` what all scores of a row have in common; the softmax
+    // Modifies S, and applies terms and mask. Adds to `offset` what all scores of a row have in common; the softmax
     // takes it into account (kAlibiOffsets).
     template <bool kMasked> __device__ __forceinline__ void add_terms(float (&offset)[kRowTiles][2])
     {
-        if constexpr (kSoftcap)
-            cap_scores(s, p.softcap_rate);
+        modify_scores(s, p);
         if constexpr (kAlibiOffsets && kCausal && !kMasked) {
             terms.add_columns(s, offset, tile);
         } else if constexpr (kBiasStaged && !kBiasInAccumulator) {
@@ -128,7 +130,10 @@ struct Rows {
     {
         float offset[kRowTiles][2] = {};
         add_terms<kMasked>(offset);
-        return softmax_tile<kMayBeUnseen<kMasked>, kAlibiOffsets>(s, row, p.scale_log2, offset);
+        if constexpr (kAlibiOffsets)
+            return softmax_tile<kMayBeUnseen<kMasked>>(s, row, p.scale_log2, ScoresWithOffset{offset});
+        else
+            return softmax_tile<kMayBeUnseen<kMasked>>(s, row, p.scale_log2);
     }
 
     __device__ __forceinline__ void finish_o()
@@ -164,7 +169,7 @@ struct Rows {
         pin(o);
     }
 
-    // First step: the last tile of keys; O has nothing to add yet.
+    // First step: the tile with the highest keys; O has nothing to add yet.
     __device__ __forceinline__ void begin()
     {
         start_s<true>();
@@ -185,14 +190,14 @@ struct Rows {
     {
         const int valid_rows = coord.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
             clear_rows(v_smem(), valid_rows);
             fence_products();
             named_barrier(1 + 2 * kGroups, kGroups * 128);  // zeros are there before any warpgroup's product reads
         }
     }
 
-    // Last step: O += P V of the last tile.
+    // Last step: O += P V of the tile with the lowest keys.
     __device__ __forceinline__ void end()
     {
         if constexpr (kOwnOPlace)
@@ -218,11 +223,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     const int first_row = coord.first_row + group.warp_row;
     Dropout dropped(p, coord, first_row, group.lane);
     if constexpr (kKeepsEarly)
-#pragma unroll
-        for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                keeps[step][i] = 0;
+        each_of<kBc / 16, 4>([&](int step, int i) { keeps[step][i] = 0; });
     const Terms terms(p, coord, first_row, group.lane);
     if constexpr (kAlibiMma)
         slope_columns(terms, group.lane, slopes);

@@ -1,5 +1,6 @@
 #pragma once
 #include "hopper/fwd_maps.cuh"
+#include "hopper/wgmma.cuh"
 
 // ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------
 
@@ -9,13 +10,13 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCo
                                                   uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
     if (lane == 0)
-        wait_stores();
+        wait_stores_read();
     __syncwarp();  // earlier stores have read these rows, and this warp's reads of Q are done
     const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
     normalise_rows(p, coord, o, row, warp_row, lane, [&](int r, int n) {
         return o_smem + n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16;
     });
-    release_to_loads();  // this lane's rows of O are seen by what stores them
+    fence_products();  // this lane's rows of O are seen by what stores them
     __syncwarp();
     if (lane == 0) {
 #pragma unroll

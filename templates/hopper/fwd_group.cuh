@@ -51,6 +51,6 @@ struct Group {
 
     __device__ __forceinline__ void release_q(const Barriers &barriers) const
     {
-        barrier_arrive_by(lane, barriers.q_empty(index));
+        barrier_arrive_by(lane, barriers.q(index).empty);
     }
 };

@@ -53,41 +53,42 @@ struct Loads {
     }
 
     // Waits until the stage is empty, then loads a tile that the step before has rounded.
+    template <int kBytes>
     __device__ __forceinline__ void load_bytes_tile(const char *tile, const Stage &stage, uint32 empty, uint32 full,
                                                     uint32 area)
     {
         barrier_wait(empty, stage.parity ^ 1);
-        barrier_expect(full, kTileBytes);
-        load_bytes(area + stage.index * kTileBytes, tile, kTileBytes, full);
+        barrier_expect(full, kBytes);
+        load_bytes(area + stage.index * kBytes, tile, kBytes, full);
     }
 
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
         if constexpr (kRounded)
-            load_bytes_tile(rounded_tile(p, coord.batch, kv_head, tile), k, barriers.k_empty(k.index),
-                            barriers.k_full(k.index), barriers.smem + kKArea);
+            load_bytes_tile<kTileBytes>(rounded_keys(p, number_of_tile(p, coord.batch, kv_head, tile)), k,
+                                        barriers.k(k.index).empty, barriers.k(k.index).full, barriers.smem + kKArea);
         else
-            load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+            load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
                       barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
         if constexpr (kRounded)
-            load_bytes_tile(rounded_tile(p, coord.batch, kv_head, tile) + bytes_of_keys(p), v,
-                            barriers.v_empty(v.index), barriers.v_full(v.index), barriers.smem + kVArea);
+            load_bytes_tile<kVTileBytes>(rounded_values(p, number_of_tile(p, coord.batch, kv_head, tile)), v,
+                                         barriers.v(v.index).empty, barriers.v(v.index).full, barriers.smem + kVArea);
         else
-            load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+            load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
                       barriers.smem + kVArea);
     }
 
-    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned piece)
+    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
     {
-        const uint32 full = barriers.q_full(group);
+        const uint32 full = barriers.q(group).full;
         if constexpr (kStays)
-            barrier_wait(barriers.q_empty(group), q_parity);
+            barrier_wait(barriers.q(group).empty, q_parity);
         if constexpr (kCounted)
-            store_shared_4(barriers.piece(group), piece);
+            store_shared_4(barriers.number(group), number);
         barrier_expect(full, kGroupBytes);
 #pragma unroll
         for (int page = 0; page < kPages; page++)
@@ -99,7 +100,7 @@ struct Loads {
 
     // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
     // next.
-    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned piece)
+    __device__ __forceinline__ void load_work_tile(const BlockCoord &coord, const TileRange &tiles, unsigned number)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = coord.kv_head(p);
@@ -109,7 +110,7 @@ struct Loads {
         if constexpr (!kPackedHeads) {
 #pragma unroll
             for (int group = 0; group < kGroups; group++)
-                load_q(coord, group, piece);
+                load_q(coord, group, number);
             q_parity ^= 1;
         }
 #pragma unroll 1
@@ -125,13 +126,13 @@ struct Loads {
     }
 
     // Tells the consumers that the counter has no more work tiles.
-    __device__ __forceinline__ void finish(unsigned piece)
+    __device__ __forceinline__ void finish(unsigned number)
     {
 #pragma unroll
         for (int group = 0; group < kGroups; group++) {
-            barrier_wait(barriers.q_empty(group), q_parity);
-            store_shared_4(barriers.piece(group), piece);
-            barrier_arrive(barriers.q_full(group));
+            barrier_wait(barriers.q(group).empty, q_parity);
+            store_shared_4(barriers.number(group), number);
+            barrier_arrive(barriers.q(group).full);
         }
     }
 };

@@ -4,7 +4,7 @@
 
 // ---- the products of a warpgroup: S = Q K^T and O += P V ------------------------------------------------------------
 
-// Starts S = Q K^T. If kSloped, one more k16 step adds slope * column of ALiBi from `slopes` and `columns`
+// Starts S = Q K^T. If kSloped, one more k16 step adds slope * column from `slopes` and `columns`
 // (slopes.cuh).
 template <bool kSloped>
 __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32 q_smem, uint32 k_smem,
@@ -31,14 +31,4 @@ __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const 
     for (int step = 0; step < kBc / 16; step++)
         Wgmma<kHeadDim>::add<1>(o, p[step], b + step * 16 * kPageRowBytes / 16);
     wgmma_commit();
-}
-
-// Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
-__device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kBc / 16][4])
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
 }

@@ -4,7 +4,7 @@
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
-// The part of ALiBi that all scores of a row share goes to the softmax.
+// The part of a term that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr int kKeyColumns = kHeadDim / kElemBytes;  // of rounded K, as if its bytes were elements
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
@@ -43,11 +43,13 @@ constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;
-constexpr int kTileBytes = kRounded ? kBc * kHeadDim : kPages * kTilePageBytes;  // of bytes: bytes_tiles.cuh
+constexpr int kSumColumns = 8;  // of rounded V, besides its own: P V has the row sums (bytes_tiles.cuh)
+constexpr int kTileBytes = kRounded ? kBc * kHeadDim : kPages * kTilePageBytes;
+constexpr int kVTileBytes = kRounded ? (kBc * (kHeadDim + kSumColumns) + 1023) / 1024 * 1024 : kTileBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
-constexpr int kTilesEnd = kVArea + kStages * kTileBytes;
+constexpr int kTilesEnd = kVArea + kStages * kVTileBytes;
 constexpr int kOArea = kOwnOPlace ? kTilesEnd : kQArea;
 // Bias tiles of each warpgroup, in the same pages (side_tiles.cuh).
 constexpr int kSideArea = kTilesEnd + (kOwnOPlace ? kGroups * kGroupBytes : 0);
@@ -55,13 +57,13 @@ constexpr int kSidePages = kBc / kPageColumns;
 constexpr int kSideTileBytes = kSidePages * kQPageBytes;
 constexpr int kSideBytes = kBiasStaged ? kSideStages * kGroups * kSideTileBytes : 0;
 static_assert(!kBiasStaged || kBc % kPageColumns == 0, "pages of a tile beside those of K are full");
-constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
-constexpr int kBarrierArea = kColumnArea + (kAlibiMma ? kBc * 32 : 0);
+constexpr int kExtraKArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
+constexpr int kBarrierArea = kExtraKArea + (kAlibiMma ? kBc * 32 : 0);
 constexpr int kSideBarrierArea = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
 constexpr int kKeysArea = kSideBarrierArea + (kBiasStaged ? kSideStages * kGroups * 16 : 0);
 constexpr int kKeyTileBytes = kBc * 8;  // column keys of a tile (column_keys.cuh)
 static_assert(!kDropout || (kKeysArea % 16 == 0 && kBc % 32 == 0),
               "words of 32 columns are read at once, and copied whole");
-constexpr int kPieceArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
-constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
+constexpr int kNumberArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
+constexpr int kSmemBytes = kNumberArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");

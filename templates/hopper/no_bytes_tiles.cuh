@@ -2,12 +2,17 @@
 #include "forward/coord.cuh"
 
 // The empty policy: K and V are loaded as they are.
-__device__ __forceinline__ const char *rounded_tile(const Params &, int, int, int)
+__device__ __forceinline__ const char *rounded_keys(const Params &, int64)
 {
     return nullptr;
 }
 
-__device__ __forceinline__ int64 bytes_of_keys(const Params &)
+__device__ __forceinline__ const char *rounded_values(const Params &, int64)
+{
+    return nullptr;
+}
+
+template <class... Any> __device__ __forceinline__ int64 number_of_tile(const Any &...)
 {
     return 0;
 }

@@ -1,10 +1,10 @@
 #pragma once
 #include "lib/types.cuh"
 
-// The empty policy: ALiBi is no part of S = Q K^T.
-__device__ __forceinline__ void put_key_columns(uint32) {}
+// The empty policy: no term is a part of S = Q K^T.
+__device__ __forceinline__ void put_extra_k_columns(uint32) {}
 
-__device__ __forceinline__ uint64 key_columns(uint32)
+__device__ __forceinline__ uint64 extra_k_columns(uint32)
 {
     return 0;
 }

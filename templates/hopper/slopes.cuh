@@ -3,39 +3,39 @@
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
-// ---- ALiBi by one more step of S = Q K^T ---------------------------------------------------------------------------
+// ---- slopes in the product: slope * column, by one more k16 step of S = Q K^T ---------------------------------------
 //
-// If no key of a tile is after the row's own position, the ALiBi term is linear in the key. Its part that is the same
-// for all keys of the tile goes to the softmax (forward/terms.cuh); slope * column remains. It is computed by one more
-// k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So ALiBi needs
-// no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of each row.
+// If no key of a tile is after the row's own position, the term of a slope is linear in the key. Its part that is the
+// same for all keys of the tile goes to the softmax (forward/terms.cuh); slope * column remains. It is computed by one
+// more k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So it
+// needs no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of a row.
 
 static_assert(kBc <= 256, "columns of a tile are numbers in 16 bits");
 
 // Writes the extra columns of K, once per block. Eight keys of eight columns are contiguous (128 bytes); the other
 // eight columns follow them.
-__device__ __forceinline__ void put_key_columns(uint32 smem)
+__device__ __forceinline__ void put_extra_k_columns(uint32 smem)
 {
     for (int key = threadIdx.x; key < kBc; key += kThreads) {
-        const uint32 to = smem + kColumnArea + key / 8 * 256 + key % 8 * 16, both = pack2(float(key), float(key));
+        const uint32 to = smem + kExtraKArea + key / 8 * 256 + key % 8 * 16, both = pack2(float(key), float(key));
         store_shared_16(to, uint4{both, 0, 0, 0});
         store_shared_16(to + 128, uint4{both & 0xffff, 0, 0, 0});
     }
     fence_products();
 }
 
-__device__ __forceinline__ uint64 key_columns(uint32 smem)
+__device__ __forceinline__ uint64 extra_k_columns(uint32 smem)
 {
     constexpr uint64 kColumnsOf8 = uint64(128 / 16) << 16, kRowsOf8 = uint64(256 / 16) << 32;
-    return kRowsOf8 | kColumnsOf8 | (smem + kColumnArea) / 16;
+    return kRowsOf8 | kColumnsOf8 | (smem + kExtraKArea) / 16;
 }
 
 // Computes the extra columns of Q for this lane's rows.
-template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const AnyAlibi &alibi, int lane, uint32 (&a)[4])
+template <class Slopes> __device__ __forceinline__ void slope_columns(const Slopes &slopes, int lane, uint32 (&a)[4])
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float slope = alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f;
+        const float slope = slopes.in_product(0, h) ? slopes.slope[0][h] : 0.0f;
         const float most = unpack2(pack2(slope, 0.0f)).x, rest = slope - most;
         const float more = unpack2(pack2(rest, 0.0f)).x;
         a[h] = lane % 4 == 0 ? pack2(most, more) : 0;

@@ -26,8 +26,9 @@ __device__ __forceinline__ bool speculate_tile(float (&s)[kRowTiles][kColTiles][
     float sum[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float max = kAlibiOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-        const float shift = max * scale_log2;
+        float shift = exponent_of(row.max[m][h], scale_log2);
+        if constexpr (kAlibiOffsets)
+            shift = fmaf(-offset[m][h], scale_log2, shift);
 #pragma unroll
         for (int n = 0; n < kColTiles; n++)
 #pragma unroll
@@ -43,15 +44,6 @@ __device__ __forceinline__ bool speculate_tile(float (&s)[kRowTiles][kColTiles][
         for (int h = 0; h < 2; h++)
             row.sum[m][h] += sum[h];
     return right;
-}
-
-__device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
-{
-#pragma unroll
-    for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[0][n][e] = 0.0f;
 }
 
 // s += Q K^T for this warp's 16 rows, by mma.sync of this warp alone. q_smem: the 64 rows of its warpgroup.
@@ -79,7 +71,7 @@ __device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4]
 // Computes S of a step again, by this warp alone. rows: the state of the consumer (fwd_consumer.cuh).
 template <class AnyRows> __device__ __forceinline__ void make_again(AnyRows &rows)
 {
-    clear_scores(rows.s);
+    clear(rows.s);
     add_products(rows.s, rows.q_smem, rows.k_smem());
     if constexpr (kAlibiMma)
         add_slopes(rows.s, rows.slopes);

@@ -1,5 +1,5 @@
 #pragma once
-#include "features/softcap.cuh"
+#include "features/modifier.cuh"
 #include "forward/tiles.cuh"
 #include "hopper/fill_pages.cuh"
 #include "hopper/split_products.cuh"
@@ -40,8 +40,7 @@ struct Rows {
     // Turns S into P; returns how O must be rescaled.
     template <bool kMasked> __device__ __forceinline__ Rescale softmax()
     {
-        if constexpr (kSoftcap)
-            cap_scores(s, p.softcap_rate);
+        modify_scores(s, p);
         if constexpr (kMasked)
             mask_scores(s, p, coord, coord.first_row + warp_row, tile, lane);
         return softmax_tile<kMasked>(s, row, p.scale_log2);
@@ -55,14 +54,14 @@ struct Rows {
     // One step of the mainloop.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
-        const int visits = tiles.count - 1 - tile;
+        const int before = tiles.count - 1 - tile;
         barrier_wait(tile_is_there(smem, tile), parity);
-        parity ^= visits % kStages;
+        parity ^= before % kStages;
         start_scores(s, q, computed_again(smem), k_stage(smem, tile) + part * kOwnKeys * kPageRowBytes);
         wgmma_wait<0>();
         pin(s);
         softmax<kMasked>().apply(o);
-        pack_own(s, own);
+        pack_scores(s, own);
         exchange(smem, part, own, other, row, o, p.scale_log2);
         pin(o);
         start_output(o, own, other, part, v_smem());

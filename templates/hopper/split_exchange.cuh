@@ -1,5 +1,5 @@
 #pragma once
-#include "hopper/rescale.cuh"
+#include "hopper/softmax.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
@@ -9,24 +9,12 @@
 
 constexpr int kOwnSteps = kOwnKeys / 16;  // k16 steps of O += P V
 
-__device__ __forceinline__ void pack_own(const float (&s)[1][kColTiles][4], uint32 (&own)[kOwnSteps][4])
-{
-#pragma unroll
-    for (int step = 0; step < kOwnSteps; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            own[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
-}
-
 __device__ __forceinline__ void scale_packed(uint32 (&x)[kOwnSteps][4], const float (&by)[2])
 {
-#pragma unroll
-    for (int step = 0; step < kOwnSteps; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float2 y = unpack2(x[step][e]);
-            x[step][e] = pack2(y.x * by[e % 2], y.y * by[e % 2]);
-        }
+    each_of<kOwnSteps, 4>([&](int step, int e) {
+        const float2 y = unpack2(x[step][e]);
+        x[step][e] = pack2(y.x * by[e % 2], y.y * by[e % 2]);
+    });
 }
 
 // A barrier for the two warps that have the same rows. The first one orders writes before reads; after a second one the
@@ -73,8 +61,8 @@ __device__ __forceinline__ void exchange(uint32 smem, int part, uint32 (&own)[kO
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const float both = fmaxf(row.max[0][h], max[h]);
-        own_by[h] = row.max[0][h] == both ? 1.0f : exp2_approx((row.max[0][h] - both) * scale_log2);
-        other_by[h] = max[h] == both ? 1.0f : exp2_approx((max[h] - both) * scale_log2);
+        own_by[h] = row.max[0][h] == both ? 1.0f : rescaling(row.max[0][h], both, scale_log2);
+        other_by[h] = max[h] == both ? 1.0f : rescaling(max[h], both, scale_log2);
         row.max[0][h] = both;
         row.sum[0][h] *= own_by[h];
     }

@@ -15,16 +15,16 @@ template <class Fill> __device__ __forceinline__ void feed(const TileRange &tile
     uint32 parity = 0;
 #pragma unroll 1
     for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
-        const int visit = tiles.count - 1 - tile;
-        if (visit >= kStages) {
+        const int step = tiles.count - 1 - tile;
+        if (step >= kStages) {
             barrier_wait(place_is_free(smem, tile), parity);
-            parity ^= visit % kStages;
+            parity ^= step % kStages;
         }
         fill(tile);
         cp_async_commit();
-        if (visit == 0 && tile > tiles.first)
+        if (step == 0 && tile > tiles.first)
             continue;
-        if (visit == 1) {
+        if (step == 1) {
             cp_async_wait<1>();
             fence_products();
             barrier_arrive(tile_is_there(smem, tile + 1));

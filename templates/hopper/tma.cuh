@@ -12,6 +12,11 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
+// Addresses of the two mbarriers of a stage. full: its data are there; empty: they are read.
+struct StageBarriers {
+    uint32 full, empty;
+};
+
 __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -109,12 +114,6 @@ __device__ __forceinline__ void add_bytes(float *gmem, uint32 smem, int bytes)
                  : "memory");
 }
 
-// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
-__device__ __forceinline__ void release_to_loads()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // Stores rows of a page to global memory, clipped to the tensor's rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
 {
@@ -128,8 +127,14 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Waits until this thread's TMA stores have read shared memory.
-__device__ __forceinline__ void wait_stores()
+// Waits until this thread's TMA stores and additions have been done in global memory.
+__device__ __forceinline__ void wait_stores_done()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// Waits until this thread's TMA stores and additions have read shared memory, which may then be written.
+__device__ __forceinline__ void wait_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }

@@ -18,8 +18,8 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Makes this thread's writes to shared memory, including copies that it waited for, visible to wgmma and TMA (async
-// proxy). A barrier must follow.
+// Orders this thread's accesses to shared memory before those of wgmma and TMA (async proxy), so these see its writes,
+// including copies that it waited for. A barrier must follow.
 __device__ __forceinline__ void fence_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

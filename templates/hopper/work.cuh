@@ -5,23 +5,23 @@
 
 // Dynamic work: a block that is free takes the next work tile from a counter in the workspace. The kernel before has
 // set it to 0. The producer thread takes the number, and tells the others when the Q of that work tile comes.
-struct CountedPiece {
-    unsigned piece = blockIdx.x;
+struct CountedWork {
+    unsigned number = blockIdx.x;
 
     __device__ __forceinline__ void take_over(unsigned next)
     {
-        piece = next;
+        number = next;
     }
 };
 
-struct NoPiece {
-    static constexpr unsigned piece = 0;
+struct FixedWork {
+    static constexpr unsigned number = 0;
 
     __device__ __forceinline__ void take_over(unsigned) {}
 };
 
 // A work tile: a row tile of one head of a batch (see BlockCoord). batch_head: b * heads + h.
-struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
+struct Work : Either<kCounted, CountedWork, FixedWork>::Type {
     unsigned own_tile, own_batch_head, round = 0;
 
     __device__ __forceinline__ explicit Work(const Params &p)
@@ -42,7 +42,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
     __device__ __forceinline__ unsigned index() const
     {
         if constexpr (kCounted)
-            return piece;
+            return number;
         else if constexpr (kStays)  // odd rounds go through the blocks backwards, because work gets lighter
             return round * gridDim.x + (round % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
         else

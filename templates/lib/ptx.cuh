@@ -93,6 +93,21 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
 // Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {

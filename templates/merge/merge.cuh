@@ -7,8 +7,8 @@
 //     max = max of lse_i    w_i = exp(lse_i - max)    O = sum of w_i O_i / sum of w_i    LSE = max + ln(sum of w_i)
 //
 // A part whose LSE is -infinity saw no key: its O does not count, whatever it holds. The work is loads and stores. A
-// group of lanes has a row, and each lane has four neighbouring columns of it at a time. kAhead parts of kRows rows are
-// loaded before any of them is used. A step with more parts than that goes on from the sums of the step before.
+// group of lanes has a row, and each lane has four neighbouring columns of it at a time. kAhead parts are loaded before
+// any of them is used. A step with more parts than that goes on from the sums of the step before.
 
 // Returns the largest power of two up to at_most, from `power` on.
 constexpr int largest_power_of_two(int power, int at_most)
@@ -18,15 +18,12 @@ constexpr int largest_power_of_two(int power, int at_most)
 
 constexpr int kQuads = kHeadDim / 4;                                        // groups of four columns
 constexpr int kLanes = largest_power_of_two(1, kQuads < 32 ? kQuads : 32);  // of a row
-constexpr int kGroups = kThreads / kLanes;                                  // groups of lanes in a block
-constexpr int kBlockRows = kGroups * kRows;
+constexpr int kBlockRows = kThreads / kLanes;                               // rows of a block, one per group of lanes
 
 // Where a row is. Rows are counted in the order of LSE: batch, head, row of the sequence.
 struct RowCoord {
     int64 row;
     int batch, head, seq;
-
-    RowCoord() = default;
 
     // first: the block's first row, at row `begin` of the sequence of head `begin_head`, counted over all batches.
     __device__ __forceinline__ RowCoord(const Params &p, int64 first, int64 begin_head, uint32 begin, int in_block)
@@ -86,35 +83,26 @@ __device__ __forceinline__ void put(char *o, int64 at, const RowSum &row)
         *reinterpret_cast<uint2 *>(o + at * Elem::kBytes) = uint2{Elem::pack(x.x, x.y), Elem::pack(x.z, x.w)};
 }
 
-// Merges this lane's column of the rows at these coords, four neighbours. exists: of each row, whether there is one.
-__device__ __forceinline__ void merge_columns(const Params &p, const RowCoord (&coords)[kRows],
-                                              const bool (&exists)[kRows], int column, RowSum (&rows)[kRows])
+// Merges this lane's columns of the row at these coordinates, four neighbours. exists: whether there is such a row.
+__device__ __forceinline__ void merge_columns(const Params &p, const RowCoord &at, bool exists, int column, RowSum &row)
 {
-#pragma unroll
-    for (int r = 0; r < kRows; r++)
-        rows[r] = RowSum{minus_infinity(), 0.0f, {0.0f, 0.0f, 0.0f, 0.0f}};
+    row = RowSum{minus_infinity(), 0.0f, {0.0f, 0.0f, 0.0f, 0.0f}};
 #pragma unroll 1
     for (int first = 0; first < p.count; first += kAhead) {
-        float lse[kRows][kAhead];
-        float4 x[kRows][kAhead];
+        float lse[kAhead];
+        float4 x[kAhead];
+        const int64 offset = at.batch * p.part_stride.batch + at.head * p.part_stride.head +
+                             at.seq * p.part_stride.seq + first * p.part_step + column;
 #pragma unroll
-        for (int r = 0; r < kRows; r++) {
-            const RowCoord &at = coords[r];
-            const int64 offset = at.batch * p.part_stride.batch + at.head * p.part_stride.head +
-                                 at.seq * p.part_stride.seq + first * p.part_step + column;
-#pragma unroll
-            for (int i = 0; i < kAhead; i++) {
-                lse[r][i] = minus_infinity();
-                x[r][i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-                if (!exists[r] || first + i >= p.count)
-                    continue;
-                lse[r][i] = p.part_lse[(first + i) * p.part_lse_step + at.row];
-                x[r][i] = *reinterpret_cast<const float4 *>(p.parts + offset + i * p.part_step);
-            }
+        for (int i = 0; i < kAhead; i++) {
+            lse[i] = minus_infinity();
+            x[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+            if (!exists || first + i >= p.count)
+                continue;
+            lse[i] = p.part_lse[(first + i) * p.part_lse_step + at.row];
+            x[i] = *reinterpret_cast<const float4 *>(p.parts + offset + i * p.part_step);
         }
-#pragma unroll
-        for (int r = 0; r < kRows; r++)
-            rows[r].add(lse[r], x[r]);
+        row.add(lse, x);
     }
 }
 
@@ -125,26 +113,16 @@ __device__ __forceinline__ void merge(const Params &p)
     const int64 first = int64(blockIdx.x) * kBlockRows, all = int64(p.batch) * p.heads * p.seq;
     const int64 begin_head = first / p.seq;
     const uint32 begin = uint32(first - begin_head * p.seq);
-    bool exists[kRows];
-    RowCoord coords[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-        coords[r] = RowCoord(p, first, begin_head, begin, r * kGroups + group);
-        exists[r] = coords[r].row < all;
-    }
+    const RowCoord at(p, first, begin_head, begin, group);
+    const bool exists = at.row < all;
 #pragma unroll 1
     for (int column = lane * 4; column < kHeadDim; column += kLanes * 4) {
-        RowSum rows[kRows];
-        merge_columns(p, coords, exists, column, rows);
-#pragma unroll
-        for (int r = 0; r < kRows; r++) {
-            if (!exists[r])
-                continue;
-            const RowCoord &at = coords[r];
-            put(p.o, at.batch * p.o_stride.batch + at.head * p.o_stride.head + at.seq * p.o_stride.seq + column,
-                rows[r]);
-            if (p.lse != nullptr && column == 0)
-                p.lse[at.row] = rows[r].sum == 0.0f ? minus_infinity() : rows[r].max + logf(rows[r].sum);
-        }
+        RowSum row;
+        merge_columns(p, at, exists, column, row);
+        if (!exists)
+            continue;
+        put(p.o, at.batch * p.o_stride.batch + at.head * p.o_stride.head + at.seq * p.o_stride.seq + column, row);
+        if (p.lse != nullptr && column == 0)
+            p.lse[at.row] = row.sum == 0.0f ? minus_infinity() : row.max + logf(row.sum);
     }
 }

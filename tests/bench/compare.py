@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """`python -m fa2_attn.bench` out of the source tree, over a library that is not installed.
 
     python3 tests/bench/compare.py --library build-release/runtime/libfa2.so --db tuned.db --out bench

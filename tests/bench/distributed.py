@@ -6,9 +6,9 @@
 rate    microseconds of forward, and of forward and backward, of the slowest rank (median), for 8192 and 32768 rows per
         GPU; and the share of the rate that one GPU has alone. One GPU alone computes causal attention of as many rows as
         each rank has; P ranks together compute P^2 times as much, each P times. ring-flash-attn is timed if it is
-        installed, on fa2's kernels.
+        installed, on fa2's kernels and on PyTorch's FlashAttention-2.
 error   root mean square of out, dq, dk and dv against fp32, as a multiple of one call's in bf16.
-masks   windows in the ring: how many elements of out equal one call's bit for bit, and the greatest difference.
+masks   windows, dropout and ALiBi in the ring: how many elements of out equal one call's bit for bit, and the greatest difference.
 auto    20 shapes: the schedule that 'auto' takes by its model, its time over that of the fastest one; and the same after
         the first five shapes were timed by tune().
 merge   fa2_attn.merge of 2 and 8 results: bytes per second as a share of a copy's.
@@ -20,6 +20,7 @@ the software device (tests/python/host.py), to try this program.
 """
 
 import argparse
+import functools
 import logging
 import os
 import random
@@ -37,6 +38,7 @@ import torch.nn.functional as F
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PARTS = ("rate", "error", "masks", "auto", "merge", "train")
+ONE = "one GPU"  # begins the names of calls that have one rank's share of the work
 
 
 class Bench:
@@ -63,22 +65,32 @@ class Bench:
         return [torch.randn((batch, rows, count, self.width), generator=generator).bfloat16().to(self.device)
                 for count in (heads, kv_heads, kv_heads, heads)]
 
-    def microseconds(self, call: Callable[[], Any]) -> float:
-        """Median over rounds of the slowest rank's time of a call, of several that follow each other as layers do."""
-        calls = 1 if self.host else 4
-        for _ in range(calls):
-            call()
-        times = torch.empty(self.rounds, device=self.device)
-        for i in range(self.rounds):
-            self.wait()
-            dist.barrier()
-            begin = time.perf_counter()
-            for _ in range(calls):
-                call()
-            self.wait()
-            times[i] = 1e6 * (time.perf_counter() - begin) / calls
+    def in_turns(self, calls: Dict[str, Callable[[], Any]], layers: int = 4) -> Dict[str, float]:
+        """Median over rounds of the slowest rank's time of each call, of several that follow each other as layers do.
+
+        The calls take turns, so that all of them meet the same heat. A GPU's clock depends on the power that it has
+        drawn in the last tenth of a second. So each call is repeated before it is timed, and calls of one GPU follow
+        each other as many times more often as they have less work. The device waits for the host before the first layer
+        only, 550 us in a ring's forward: a part of that counts in each layer's time, the less the more layers there
+        are."""
+        times = torch.empty((len(calls), self.rounds), device=self.device)
+        for turn in range(-1, self.rounds):  # the first one is not counted
+            for i, (name, call) in enumerate(calls.items()):
+                count = 1 if self.host else layers * (self.ranks if name.startswith(ONE) else 1)
+                for timed in (False, turn >= 0):
+                    self.wait()
+                    dist.barrier()
+                    begin = time.perf_counter()
+                    for _ in range(count):
+                        call()
+                    self.wait()
+                    if timed:
+                        times[i, turn] = 1e6 * (time.perf_counter() - begin) / count
         dist.all_reduce(times, dist.ReduceOp.MAX)
-        return statistics.median(times.tolist())
+        return {name: statistics.median(row) for name, row in zip(calls, times.tolist())}
+
+    def microseconds(self, call: Callable[[], Any]) -> float:
+        return self.in_turns({"": call})[""]
 
     def one(self, *tensors: torch.Tensor, **settings: Any) -> torch.Tensor:
         """One GPU's attention."""
@@ -109,33 +121,75 @@ def ring_flash_attn() -> Any:
     return found
 
 
+def pytorchs_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float, softmax_scale: float,
+                     causal: bool, window_size_left: int, window_size_right: int, softcap: float, alibi_slopes: Any,
+                     return_softmax: bool) -> Tuple[Any, ...]:
+    """flash-attn's step as ring-flash-attn calls it, by PyTorch's FlashAttention-2."""
+    out, lse, *_ = torch.ops.aten._flash_attention_forward(
+        q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False, scale=softmax_scale)
+    return out, lse, None, None
+
+
+def pytorchs_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
+                      softmax_lse: torch.Tensor, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor,
+                      dropout_p: float, softmax_scale: float, causal: bool, window_size_left: int,
+                      window_size_right: int, softcap: float, alibi_slopes: Any, deterministic: bool,
+                      rng_state: Any = None) -> None:
+    """The same, backward. Its copies of the gradients take less than a hundredth of its time."""
+    unused = torch.empty(2, dtype=torch.int64, device=q.device)
+    made = torch.ops.aten._flash_attention_backward(
+        dout, q, k, v, out, softmax_lse, None, None, q.shape[1], k.shape[1], 0.0, causal, unused, unused,
+        scale=softmax_scale)
+    for gradient, part in zip((dq, dk, dv), made):
+        gradient.copy_(part)
+
+
+def zigzag_peers() -> Dict[str, Callable[..., Any]]:
+    """ring-flash-attn on fa2's kernels and on PyTorch's FlashAttention-2, if it is installed."""
+    if ring_flash_attn() is None:
+        return {}
+    loop: Any = sys.modules["ring_flash_attn.zigzag_ring_flash_attn"]
+    fa2: Any = sys.modules["flash_attn.flash_attn_interface"]
+
+    def run(steps: Tuple[Any, Any], *tensors: torch.Tensor) -> Any:
+        loop._flash_attn_forward, loop._flash_attn_backward = steps  # backward, which follows, finds them there
+        return loop.zigzag_ring_flash_attn_func(*tensors, causal=True)
+
+    return {"ring-flash-attn, fa2": functools.partial(run, (fa2._flash_attn_forward, fa2._flash_attn_backward)),
+            "ring-flash-attn, FA2": functools.partial(run, (pytorchs_forward, pytorchs_backward))}
+
+
 def rate_of(bench: Bench, rows: int) -> None:
     from fa2_attn import distributed
-    peer = None if bench.host else ring_flash_attn()
     *leaves, d_out = bench.tensors(rows)
     leaves = [tensor.requires_grad_() for tensor in leaves]
-    ways: Dict[str, Callable[..., Any]] = {"one GPU": lambda *t: bench.one(*t, causal=True)}
+    ways: Dict[str, Callable[..., Any]] = {ONE: lambda *t: bench.one(*t, causal=True)}
     for schedule in ("ring", "gather", "ulysses"):
         ways[schedule] = lambda *t, how=schedule: distributed.attention(*t, causal=True, schedule=how)
-    if peer is not None:
-        ways["ring-flash-attn"] = lambda *t: peer.zigzag_ring_flash_attn_func(*t, causal=True)
-    alone: List[float] = []
+    ways.update({} if bench.host else zigzag_peers())
+    calls: Dict[str, Callable[[], Any]] = {}
     for name, function in ways.items():
+        def forward(run: Callable[..., Any] = function) -> None:
+            with torch.no_grad():
+                run(*leaves)
+
         def both(run: Callable[..., Any] = function) -> None:
             torch.autograd.grad(run(*leaves), leaves, d_out)
 
-        with torch.no_grad():
-            forward = bench.microseconds(lambda run=function: run(*leaves))
-        times = [forward, bench.microseconds(both)]
-        alone = alone or times
-        work = 1 if name == "one GPU" else bench.ranks
-        bench.say(f"{rows:6} rows  {name:16}", *(f"{title} {took:9.1f} us {work * least / took:6.1%}" for title, took, least
-                                              in zip(("forward", "both"), times, alone)))
+        calls.update({name + " forward": forward, name + " both": both})
+    layers = 32 if rows < 32768 else 4
+    times = bench.in_turns(calls, layers)
+    bench.say(f"{rows:6} rows, {layers} layers")
+    for name in ways:
+        work = 1 if name == ONE else bench.ranks
+        bench.say(f"{rows:6} rows  {name:20}", *(
+            f"{title} {times[name + title]:9.1f} us {work * times[ONE + title] / times[name + title]:6.1%}"
+            for title in (" forward", " both")))
 
 
 def rate(bench: Bench) -> None:
     bench.say("rate: ring at 8192 rows at least 88 % and 90 % (aim 93 %, 95 %), at 32768 rows 95 % (98 %); "
-              "ring-flash-attn takes at least 1.1 times as long")
+              "ring-flash-attn takes at least 1.1 times as long on fa2's kernels, 1.5 times on FlashAttention-2")
     for rows in (48,) if bench.host else (8192, 32768):
         rate_of(bench, rows)
 
@@ -175,28 +229,40 @@ def error(bench: Bench) -> None:
         bench.say(f"error {schedule:8} out, dq, dk, dv:", *factors)
 
 
-def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float]:
-    """Returns the share of equal elements, and the greatest difference in roundings of bf16: of the element, or of one
-    of ordinary size if it is smaller."""
-    sizes = b.float().abs()
-    units = (a.float() - b.float()).abs() / sizes.clamp_min(sizes.square().mean().sqrt()) * 2.0 ** 9
-    return (a == b).float().mean().item(), units.max().item()
+def bits_apart(a: torch.Tensor, b: torch.Tensor) -> Tuple[float, float, float]:
+    """Returns the share of equal elements, the share of those that differ by one rounding of their size at most, and the
+    greatest difference in roundings of the head's ordinary element, or of its own size if it is larger. One rounding: the
+    distance of neighbours in bf16. An element whose terms nearly cancel is small, and sums of fp32 in another order may
+    differ by many of its own roundings."""
+    apart, size = (a.float() - b.float()).abs(), torch.maximum(a.float().abs(), b.float().abs()).clamp_min(2.0 ** -126)
+
+    def roundings(sizes: torch.Tensor) -> torch.Tensor:
+        return apart / 2.0 ** (sizes.log2().floor() - 7)
+
+    return ((a == b).float().mean().item(), (roundings(size) <= 1).float().mean().item(),
+            roundings(torch.maximum(size, size.square().mean((0, 1, 3), keepdim=True).sqrt())).max().item())
 
 
 def masks(bench: Bench) -> None:
     from fa2_attn import distributed
-    bench.say("masks: results are merged in fp32 and rounded once, after other roundings of the softmax than in one call")
-    rows = (24 if bench.host else 4096) * bench.ranks
+    bench.say("masks: the bits of one GPU, or one rounding apart; sums of fp32 have another order than in one call")
+    rows = (128 if bench.host else 4096) * bench.ranks
     q, k, v, _ = bench.tensors(rows)
-    widths = (17,) if bench.host else (100, 1000, 5000)
+    cases: Dict[str, Dict[str, Any]] = {f"window {width}": {"window": (width, 0)}
+                                        for width in ((17,) if bench.host else (100, 1000, 5000))}
+    cases["dropout"] = {"dropout_p": 0.17, "dropout_seed": 5}
+    cases["ALiBi"] = {"alibi_slopes": 2.0 ** -torch.arange(1, bench.heads + 1, device=bench.device)}
     for layout in ("contiguous", "zigzag", "striped"):
-        for width in widths:
-            whole = bench.one(q, k, v, causal=True, window=(width, 0))
+        for name, given in cases.items():
+            if layout == "striped" and name == "dropout":
+                continue  # the ring refuses it
+            whole = bench.one(q, k, v, causal=True, **given)
             mine = [distributed.shard(tensor, layout=layout) for tensor in (q, k, v)]
-            got = distributed.attention(*mine, causal=True, layout=layout, schedule="ring", window=(width, 0))
-            equal, units = bits_apart(got, distributed.shard(whole, layout=layout))
-            bench.say(f"masks {layout:10} window {width:5}: {equal:.2%} of the elements have the bits of one GPU; the "
-                      f"greatest difference is {units:.1f} roundings")
+            got = distributed.attention(*mine, causal=True, layout=layout, schedule="ring", **given)
+            equal, within, units = bits_apart(got, distributed.shard(whole, layout=layout))
+            bench.say(f"masks {layout:10} {name:12}: {equal:.2%} of the elements have the bits of one GPU, {within:.3%} "
+                      f"are within one rounding of their size; the greatest difference is {units:.1f} roundings of "
+                      "an element of the head's ordinary size")
 
 
 # ---- the choice of a schedule ----

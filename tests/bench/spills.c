@@ -150,7 +150,6 @@ static bool add_feature(const fa2_problem *base, const char *feature, fa2_proble
 /* first: what the first choice came to; tried: candidates, the winner among them, which is NULL if all spill. */
 static void report(check *c, const fa2_problem *problem, const outcome *first, size_t tried, outcome *winner)
 {
-    char text[FA2I_PROBLEM_CHARS];
     const bool fails = winner == NULL || tried > FA2I_COMPILE_MOST;
     c->problems++;
     c->late += tried > 1;
@@ -162,9 +161,9 @@ static void report(check *c, const fa2_problem *problem, const outcome *first, s
     }
     if (tried == 1 || (told && !fails))
         return;
-    fa2i_problem_format(problem, text, sizeof text);
-    printf("%s%s, %s: %d bytes are spilled by %s; number %zu: %s\n", fails ? "FAILED " : "", c->target.name, text,
-           first->spill_bytes, first->text, tried, winner == NULL ? "spills, too" : winner->text);
+    printf("%s%s, %s: %d bytes are spilled by %s; number %zu: %s\n", fails ? "FAILED " : "", c->target.name,
+           fa2i_problem_shape(problem).text, first->spill_bytes, first->text, tried,
+           winner == NULL ? "spills, too" : winner->text);
 }
 
 static void check_problem(check *c, const fa2_problem *problem)

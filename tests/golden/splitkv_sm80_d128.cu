@@ -32,6 +32,35 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -124,15 +153,17 @@ struct fp32 {
 #line 12 "templates/features/config.cu.in"
 using Elem = fp16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_SCORE_PARAMS false  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -140,32 +171,35 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-#line 32 "templates/features/config.cu.in"
-constexpr bool kSoftcap = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kAlibi = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kSinks = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kDropout = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kSeqused = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kVarlen = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kPaged = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kLeftpad = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kCacheRows = false;
-#line 32 "templates/features/config.cu.in"
-constexpr bool kAppend = false;
+// Each feature that is on or off, and how (gen/features/list.lua).
 #line 34 "templates/features/config.cu.in"
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
+#line 34 "templates/features/config.cu.in"
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
+#line 34 "templates/features/config.cu.in"
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
+#line 34 "templates/features/config.cu.in"
+constexpr bool kDropout = false;  // elements of P are dropped at random
+#line 34 "templates/features/config.cu.in"
+constexpr bool kSeqused = false;  // each sequence has its own number of keys
+#line 34 "templates/features/config.cu.in"
+constexpr bool kVarlen = false;  // sequences are packed one after the other
+#line 34 "templates/features/config.cu.in"
+constexpr bool kPaged = false;  // K and V lie in pages, which a table names
+#line 34 "templates/features/config.cu.in"
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
+#line 34 "templates/features/config.cu.in"
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
+#line 34 "templates/features/config.cu.in"
+constexpr bool kAppend = false;  // new keys are written into K and V first
+#line 34 "templates/features/config.cu.in"
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
+#line 34 "templates/features/config.cu.in"
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
+#line 36 "templates/features/config.cu.in"
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = kKv8 && FA2_KV_PARAMS % 2 == 0;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
@@ -178,9 +212,9 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
+// window, or the last ones of the features, these are expanded with FA2I_CONSTANT to constants of the same names. So
+// code which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
@@ -201,23 +235,38 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
+#ifndef FA2_DROPOUT_PARAMS
+#define FA2_DROPOUT_PARAMS false
+#endif
 #define FA2I_PARAM FA2I_MEMBER
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+// A kernel with some members has those before them, too.
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
+#endif
+#if FA2_DROPOUT_PARAMS
+#define FA2I_DROPOUT_PARAM FA2I_MEMBER
+#else
+#define FA2I_DROPOUT_PARAM FA2I_CONSTANT
 #endif
 #line 3 "templates/features/no_feature_params.cuh"
 #define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;
@@ -232,7 +281,7 @@ struct Params {
  * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
  * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, bytes that never change, so kernels of older
  *                                  databases continue to work
  * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
  *                                  kernel declares, so new members go to the end
@@ -242,6 +291,8 @@ struct Params {
  *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
  *       FLOAT, INT      32 bits
  */
+#define FA2I_EVERY_BYTES 192 /* of FA2I_PARAM */
+#define FA2I_SCORE_BYTES 16  /* of FA2I_FEATURE_PARAM */
 FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
@@ -251,7 +302,7 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the cap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
@@ -264,8 +315,7 @@ FA2I_PARAM(INT, reserved)
 FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
 FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -278,10 +328,13 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
     static constexpr FeatureParams features{};
 #endif
 };
-static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCORE_BYTES : 0) +
+                                    (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 #line 2 "templates/forward/shared_config.cu.in"
 // ---- configuration of all forward families ---------------------------------------------------------------------
+using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 32;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 #line 2 "templates/forward/splits_config.cu.in"
@@ -433,7 +486,9 @@ constexpr int kVArea = kKArea + kTeams * kKStages * kKvTileBytes;
 constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
 // Partial sums of S of each warp, in fp32, if warps divide columns (sum_scores.cuh).
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
-constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+// Products of the rows and the mean key, if K is rounded (int8_scores.cuh).
+constexpr int kMeanArea = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+constexpr int kTileBytes = kMeanArea + (kInt8Scores ? kBr * 4 : 0);
 // After the mainloop: the teams' rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
 constexpr int kMergeBytes = kBr * (kTeams * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8) + kMerges * 4);
 constexpr int kSmemBytes = kSplit && kMergeBytes > kTileBytes ? kMergeBytes : kTileBytes;

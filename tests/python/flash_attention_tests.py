@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """FlashAttention-2's own test file, tests/test_flash_attn.py, on fa2 and a GPU: a random sample of its 500,000 cases.
 
 Usage: flash_attention_tests.py FOLDER [pytest's arguments]

@@ -1,8 +1,9 @@
 """ring-flash-attn, as PyPI has it, on fa2: its schedules on several ranks, against one attention in fp64.
 
-    python tests/python/ring.py [--ranks 2] [--host]
+    python tests/python/ring.py [--ranks 2] [--host] [--own]
 
-Needs PyTorch, `pip install ring-flash-attn`, and a GPU for each rank; exits with 77 without. With --host the ranks
+Needs PyTorch, `pip install ring-flash-attn`, and a GPU for each rank; exits with 77 without. With --own the functions
+are those of fa2_attn.ring_flash_attn, which needs no ring-flash-attn. With --host the ranks
 are processes with gloo and tensors on the host, whose kernels run on the software device (host.py). The shapes are
 small then. Takes some minutes on GPUs for which nothing was compiled, one with --host.
 
@@ -31,8 +32,11 @@ SETTINGS = {"causal": True, "return_attn_probs": True}
 NAMES = ("out", "lse", "dq", "dk", "dv")
 
 
-def ring_functions():
+def ring_functions(own=False):
     """Imports ring-flash-attn without its adapter, which needs names that newer versions of transformers lack."""
+    if own:
+        from fa2_attn import ring_flash_attn
+        return ring_flash_attn
     flash_attn.install()
     adapter = types.ModuleType("ring_flash_attn.adapters")
     adapter.substitute_hf_flash_attn = adapter.update_ring_flash_attn_params = None
@@ -140,8 +144,8 @@ def report(name, got, single, rank):
 
 
 class Rank:
-    def __init__(self, rank, ranks, on_host):
-        self.rank, self.ranks, self.ring = rank, ranks, ring_functions()
+    def __init__(self, rank, ranks, on_host, own):
+        self.rank, self.ranks, self.ring = rank, ranks, ring_functions(own)
         self.device = torch.device("cpu" if on_host else "cuda")
         self.step = 16 if on_host else 256
         self.heads, self.kv_heads, self.width = (4, 2, 16) if on_host else (16, 4, 128)
@@ -184,7 +188,7 @@ class Rank:
             (starts, longest, self.rank, self.ranks))
 
 
-def work(rank, ranks, port, on_host):
+def work(rank, ranks, port, on_host, own):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     if on_host:
         import host
@@ -193,7 +197,7 @@ def work(rank, ranks, port, on_host):
         torch.cuda.set_device(rank)
     logging.getLogger("fa2_attn").setLevel(logging.ERROR)  # nothing was tuned for these shapes
     dist.init_process_group("gloo" if on_host else "nccl", rank=rank, world_size=ranks)
-    mine = Rank(rank, ranks, on_host)
+    mine = Rank(rank, ranks, on_host, own)
     fine = [mine.batched(), mine.packed()]
     dist.destroy_process_group()
     sys.exit(not all(fine))
@@ -203,8 +207,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--host", action="store_true", help="on the software device, FA2_CUDA_LIBRARY")
+    parser.add_argument("--own", action="store_true", help="fa2_attn.ring_flash_attn's functions")
     given = parser.parse_args()
-    if importlib.util.find_spec("ring_flash_attn") is None:
+    if not given.own and importlib.util.find_spec("ring_flash_attn") is None:
         print("skipped: ring-flash-attn is not installed")
         return 77
     if not given.host and torch.cuda.device_count() < given.ranks:
@@ -214,7 +219,7 @@ def main():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     try:
-        torch.multiprocessing.spawn(work, (given.ranks, port, given.host), given.ranks)
+        torch.multiprocessing.spawn(work, (given.ranks, port, given.host, given.own), given.ranks)
     except torch.multiprocessing.ProcessExitedException as error:
         return error.exit_code
     return 0

@@ -21,7 +21,7 @@ def forward(q, k, v, **settings):
 
 class Gradients(unittest.TestCase):
     # sums over rows of values around 1, whose factors are rounded
-    TOLERANCE = {"fp16": 0.02, "bf16": 0.15}
+    TOLERANCE = {"fp16": 0.02, "bf16": 0.15, "fp32": 2e-5}
 
     def assert_right(self, got, wanted, dtype="fp16"):
         for name, gradient, values in zip(("dq", "dk", "dv", "dsinks"), got, wanted):
@@ -44,6 +44,9 @@ class Gradients(unittest.TestCase):
 
     def test_bf16(self):
         self.compare(*reference.tensors(dtype="bf16", kind=ExchangeTensor), causal=True)
+
+    def test_fp32(self):
+        self.compare(*reference.tensors(heads_q=4, seq_q=17, seq_k=50, dtype="fp32", kind=ExchangeTensor), causal=True)
 
     def test_fewer_columns_of_v(self):
         """As if V and dO had columns of 0."""

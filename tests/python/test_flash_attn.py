@@ -28,7 +28,7 @@ SIGNATURES = {
     "flash_attn_with_kvcache": ["q", "k_cache", "v_cache", "k", "v", "rotary_cos", "rotary_sin", "cache_seqlens",
                                 "cache_batch_idx", "cache_leftpad", "block_table", "softmax_scale", "causal",
                                 "window_size", "softcap", "rotary_interleaved", "alibi_slopes", "num_splits",
-                                "return_softmax_lse"],
+                                "return_softmax_lse", "k_scale", "v_scale"],
 }
 # Forward and backward alone: the names, and how many of the last have which defaults.
 SCALARS = ["dropout_p", "softmax_scale", "causal", "window_size_left", "window_size_right", "softcap", "alibi_slopes"]
@@ -88,6 +88,8 @@ class Interface(unittest.TestCase):
             self.assertEqual(_dispatch.readable(wide[..., ::2], 1).stride(-1), 1)
             self.assertEqual(_dispatch.readable(wide[..., 4:20], 1).storage_offset(), 0)
             self.assertIsNot(_dispatch.readable(wide[..., 4:20], 1), wide)
+            fp32 = wide.float()[..., 4:20]  # 16 bytes are four elements
+            self.assertIs(_dispatch.readable(fp32, 1), fp32)
 
     def test_wrong_caches(self):
         with FakeTensorMode():

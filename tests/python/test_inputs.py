@@ -50,9 +50,8 @@ class Refusals(unittest.TestCase):
     def test_float32(self):
         """Is taken, but not with everything. The message names both."""
         single = [Tensor(tensor.shape, "fp32") for tensor in (self.q, self.k, self.v, self.out)]
-        for settings, said in (({"softcap": 3.0}, "softcap is 1; it must be 0 where dtype is fp32"),
-                               ({"sums": "fast"}, "sums is fast; it must be fp32 where dtype is fp32")):
-            self.refused(NotImplementedError, said, *single[:3], out=single[3], **settings)
+        self.refused(NotImplementedError, "softcap is 1; it must be 0 where dtype is fp32", *single[:3], out=single[3],
+                     softcap=3.0)
 
     def test_ranks_and_shapes(self):
         self.refused(ValueError, r"v has 3 dimensions; it must have 4: \[batch, seq, heads, head_dim\]",
@@ -102,7 +101,11 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "softcap is inf", softcap=float("inf"))
         self.refused(TypeError, "context must be a fa2_attn.Context", context=3)
         self.refused(TypeError, "stream is 'x'; it must be a CUDA stream", stream="x")
-        self.refused(TypeError, "unexpected keyword argument 'casual'", casual=True)
+        self.refused(TypeError, "unexpected keyword argument 'casual', did you mean causal[?]$", casual=True)
+        self.refused(TypeError, "unexpected keyword argument 'caus', did you mean causal[?]$", caus=True)
+        self.refused(TypeError, "unexpected keyword argument 'zzz'$", zzz=True)
+        for name in ("scale", "softcap", "dropout_p"):
+            self.refused(TypeError, f"^{name} is 'x'; it must be a number$", **{name: "x"})
         with self.assertRaisesRegex(TypeError, "missing its argument 'v'"):
             fa2.attention(self.q, self.k)
         with self.assertRaisesRegex(TypeError, "takes 3 positional arguments but 4 were given"):
@@ -359,7 +362,8 @@ class Refusals(unittest.TestCase):
 
     def test_problems(self):
         for fields, text in (({"heads_q": 2}, "lacks seq_q"),
-                             ({"heads": 2}, "no field 'heads'; it has op, .*heads_q, .*rotary_dim"),
+                             ({"zzz": 2}, "no field 'zzz'; it has op, .*heads_q, .*rotary_dim"),
+                             ({"heads": 2}, "no field 'heads', did you mean heads_q[?]$"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 12}, "head_dim is 12"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"},
                               "^dtype is 'fp8'; it must be one of fp16, bf16, fp32$"),

@@ -23,19 +23,23 @@ def pairs_of(meeting, rows):
 
 
 class Layouts(unittest.TestCase):
-    def check(self, layout, ranks, rows, causal, window):
+    def check(self, layout, ranks, rows, causal, window, align=1):
         places = [[position for run in _layouts.places(layout, rank, ranks, [rows * ranks]) for position in run]
                   for rank in range(ranks)]
         self.assertEqual(sorted(sum(places, [])), list(range(rows * ranks)))
         for rank in range(ranks):
             for owner in range(ranks):
-                found = _layouts.meetings(layout, rank, owner, ranks, rows, rows, causal, window)
+                found = _layouts.meetings(layout, rank, owner, ranks, rows, rows, causal, window, align > 1, align)
                 pairs = [pair for meeting in found for pair in pairs_of(meeting, rows)]
                 wanted = [(i, j) for i, query in enumerate(places[rank]) for j, key in enumerate(places[owner])
                           if sees(query, key, causal, window)]
                 self.assertEqual(sorted(pairs), wanted, (layout, ranks, rows, rank, owner, causal, window))
                 for meeting in found:
                     self.assertTrue(meeting.window is None or min(meeting.window) >= -1, meeting)
+                    if align > 1:
+                        starts = places[rank][meeting.queries.start], places[owner][meeting.keys.start]
+                        self.assertEqual(meeting.origin, starts)
+                        self.assertEqual([start % align for start in starts], [0, 0], meeting)
 
     def test_masks(self):
         for layout in _layouts.LAYOUTS:
@@ -44,6 +48,15 @@ class Layouts(unittest.TestCase):
                     for causal in (False, True):
                         for window in WINDOWS:
                             self.check(layout, ranks, rows, causal, window)
+
+    def test_aligned(self):
+        """Rows that begin at multiples of a number, for dropout."""
+        for layout in ("contiguous", "zigzag"):
+            for ranks in (1, 2, 3):
+                for rows in (8, 16):
+                    for causal in (False, True):
+                        for window in WINDOWS:
+                            self.check(layout, ranks, rows, causal, window, 4)
 
     def test_striped_distances(self):
         """Between striped rows of causal attention, distances are those of a call, times the ranks, and a constant."""

@@ -54,6 +54,70 @@ class Partial(unittest.TestCase):
         device.synchronize()
         self.assertLess(reference.worst(out.get(), reference.attention(self.q, self.k, self.v)[0]), TOLERANCE["fp16"])
 
+    def test_carried(self):
+        """The last part's call writes the type of q: the merged numbers, rounded once."""
+        (k, v), (later_k, later_v) = self.parts()
+        wanted, wanted_lse = self.merged()
+        carried, lse = fa2_attn.attention_partial(self.q, k, v)
+        out, same = fa2_attn.attention_partial(self.q, later_k, later_v, carried=carried, lse=lse)
+        rounded = ExchangeTensor(self.q.shape, "fp16")
+        device.synchronize()
+        self.assertIs(same, lse)
+        self.assertEqual((out.dtype, out.shape), ("fp16", self.q.shape))
+        self.assertEqual(out.get(), rounded.set(wanted.get()).get())
+        self.assertEqual(lse.get(), wanted_lse.get())
+
+    def test_carried_refusals(self):
+        (k, v), _ = self.parts()
+        carried, lse = fa2_attn.attention_partial(self.q, k, v)
+        for text, given in (("lse is not", {"carried": carried}),
+                            ("carried are both given", {"carried": carried, "lse": lse, "partial": "merge"}),
+                            ("a partial result is float32", {"carried": self.q, "lse": lse})):
+            with self.assertRaisesRegex(ValueError, text):
+                fa2_attn.attention_partial(self.q, k, v, **given)
+        with self.assertRaisesRegex(ValueError, "k has no rows: with carried"):
+            fa2_attn.attention_partial(self.q, self.k.part(1, 0, 0), self.v.part(1, 0, 0), carried=carried, lse=lse)
+
+    def test_dropout_of_parts(self):
+        """Parts of the rows, keys and heads drop what one call on all of them drops."""
+        q, k, v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=80, seq_k=150, kind=ExchangeTensor)
+        drops = {"dropout_p": 0.3, "dropout_seed": 9}
+        whole = fa2_attn.attention(q, k, v, **drops)
+        own = q.part(1, 64, 80).part(2, 2, 4)
+        keys = [[tensor.part(1, *rows).part(2, 1, 2) for tensor in (k, v)] for rows in ((0, 64), (64, 150))]
+        out, lse = fa2_attn.attention_partial(own, *keys[0], dropout_origin=(64, 0, 2, 4), **drops)
+        fa2_attn.attention_partial(own, *keys[1], out=out, lse=lse, partial="merge", dropout_origin=[64, 64, 2, 4], **drops)
+        device.synchronize()
+        self.assertLess(reference.worst(out.get(), whole.part(1, 64, 80).part(2, 2, 4).get()), TOLERANCE["fp16"])
+        for text, origin in (("dropout_origin.row is 32; it must be a multiple of 64", (32, 0, 0, 0)),
+                             ("dropout_origin.column is -64; it must be a multiple of 64", (0, -64, 0, 0)),
+                             ("dropout_origin.heads is 3; it must be from 4 to .*: the call has 2 heads from head 2 on",
+                              (0, 0, 2, 3)),
+                             ("must be four numbers of 32 bits", (64, 64)), ("must be four numbers", (0, 0, 1.5, 4)),
+                             ("must be four numbers", (1 << 40, 0, 0, 0)), ("dropout_origin is 64; it must be four", 64)):
+            with self.assertRaisesRegex(ValueError, text):
+                fa2_attn.attention_partial(own, *keys[0], dropout_origin=origin, **drops)
+
+    def test_alibi_of_parts(self):
+        """Rows and keys of a part have the distances of the whole."""
+        q, k, v = reference.tensors(batch=1, heads_q=4, heads_kv=2, seq_q=40, seq_k=40, kind=ExchangeTensor)
+        slopes = ExchangeTensor((4,), "fp32").set([0.1, 0.3, 1.0, 0.01])
+        whole = fa2_attn.attention(q, k, v, alibi_slopes=slopes)
+        own = q.part(1, 24, 40)
+        # Queries 24 to 39 see keys 0 to 15 from a place 24 further on than by their numbers, and keys 16 to 39 from 0.
+        out, lse = fa2_attn.attention_partial(own, k.part(1, 0, 16), v.part(1, 0, 16), alibi_slopes=slopes,
+                                              distance_shift=24)
+        fa2_attn.attention_partial(own, k.part(1, 16, 40), v.part(1, 16, 40), alibi_slopes=slopes, out=out, lse=lse,
+                                   partial="merge", distance_shift=None)
+        device.synchronize()
+        self.assertLess(reference.worst(out.get(), whole.part(1, 24, 40).get()), TOLERANCE["fp16"])
+        for error, text, shift in ((ValueError, "distance_shift is nan; it must be from -1.67772e", float("nan")),
+                                   (TypeError, "distance_shift is 'far'; it must be a number", "far")):
+            with self.assertRaisesRegex(error, text):
+                fa2_attn.attention_partial(own, k, v, alibi_slopes=slopes, distance_shift=shift)
+        with self.assertRaisesRegex(ValueError, "distance_shift is -1; .*because the problem is causal"):
+            fa2_attn.attention_partial(own, k, v, alibi_slopes=slopes, causal=True, distance_shift=-1)
+
     def test_gradients(self):
         out, lse = fa2_attn.attention(self.q, self.k, self.v, return_lse=True)
         d_out, _, _ = reference.tensors(batch=2, heads_q=4, seq_q=17, seed=2, kind=ExchangeTensor)

@@ -1,9 +1,11 @@
 """What concerns the process: threads, forks, contexts, devices, missing libraries, exit, reloads."""
 
 import ast
+import contextlib
 import gc
 import importlib
 import inspect
+import io
 import os
 import pathlib
 import re
@@ -139,7 +141,7 @@ class Contexts(unittest.TestCase):
 
     def test_words(self):
         """Errors speak of Python's arguments, not of fa2-tune's options or of C's NULL."""
-        problem, said = {"heads_q": 2, "seq_q": 30, "head_dim": 16}, []
+        problem, said, progress = {"heads_q": 2, "seq_q": 30, "head_dim": 16}, [], []
         with tempfile.TemporaryDirectory() as folder:
             foreign, missing = os.path.join(folder, "foreign.db"), os.path.join(folder, "none", "fa2.db")
             with open(foreign, "w", encoding="utf-8") as file:
@@ -149,8 +151,8 @@ class Contexts(unittest.TestCase):
             for call in (lambda path: fa2.Context(path), lambda path: fa2.Context(path, read_only=True),
                          lambda path: fa2.explain(problem, database=path),
                          lambda path: fa2.explain(problem, arch=89, database=path),
-                         lambda path: fa2.winners(path), lambda path: fa2.tune(problem, database=path, progress=said.append)):
-                for path in (foreign, missing, folder, os.path.join(nasty, "fa2.db")):
+                         lambda path: fa2.winners(path), lambda path: fa2.tune(problem, database=path, progress=progress.append)):
+                for path in (foreign, missing, folder, os.path.join(nasty, "fa2.db"), ""):
                     try:
                         call(path)
                     except (ValueError, fa2.Error) as error:
@@ -165,10 +167,40 @@ class Contexts(unittest.TestCase):
                 said.append(str(error))
         self.assertGreater(len(said), 20)
         self.assertTrue(any("database= or FA2_DB" in text for text in said), said)
+        self.assertTrue(any('database "": expected the path' in text for text in said), said)
         for text in said:
-            self.assertNotRegex(text, "--db or|NULL")
-            self.assertTrue(text.isprintable() or "fa2-tune: " in text, ascii(text))
+            self.assertNotRegex(text, "--db or|--db \"|NULL|(?m:^fa2-tune: )")
+            self.assertTrue(text.replace("\n", "").isprintable(), ascii(text))
+        for text in progress:
             self.assertNotIn("\x1b", text)
+
+    def test_names(self):
+        """dir() has what is for users, and nothing of the module typing."""
+        names = {name for name in dir(fa2) if not name.startswith("_")}
+        modules = {name for name in names if isinstance(getattr(fa2, name), type(os))}
+        self.assertEqual(names - modules, set(fa2.__all__))
+
+    def test_misspelt(self):
+        """A name that is near is suggested: of keywords, and of the fields of a problem."""
+        problem = {"heads_q": 2, "seq_q": 30, "head_dim": 16}
+        for name in ("device", "check_rounding"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is 'x'; it must be a whole number$"):
+                fa2.Context(**{name: "x"})
+        for wrong, meant in (("caus", "causal"), ("head_dm", "head_dim"), ("SoftCap", "softcap")):
+            with self.assertRaisesRegex(ValueError, f"^a problem has no field '{wrong}', did you mean {meant}[?]$"):
+                fa2.explain(problem, arch=89, **{wrong: 1})
+        with self.assertRaisesRegex(ValueError, "^a problem has no field 'zzz'; it has op, batch, "):
+            fa2.explain(problem, arch=89, zzz=1)
+        for call, wrong, meant in ((fa2.Context, "check_number", "check_numbers"), (fa2.Context, "databse", "database"),
+                                   (fa2.tune, "devise", "device"), (fa2.winners, "data", "database"),
+                                   (fa2.warm, "backwards", "backward"), (fa2.counters, "contxt", "context")):
+            with self.assertRaisesRegex(TypeError, rf"^{call.__name__}\(\) got an unexpected keyword argument '{wrong}', "
+                                                   f"did you mean {meant}[?]$"):
+                call(**{wrong: 1})
+        with self.assertRaisesRegex(TypeError, "^tune.* got an unexpected keyword argument 'zzz'$"):
+            fa2.tune(zzz=1)
+        self.assertEqual(fa2._native.suggestion("caus", ("window", "causal")), ", did you mean causal?")
+        self.assertEqual(fa2._native.suggestion("zzz", ("window", "causal")), "")
 
     def test_signatures(self):
         """What help() and editors show is what is taken: as in the stub."""
@@ -354,9 +386,15 @@ class Processes(unittest.TestCase):
             "try:\n"
             "    fa2.explain(heads_q=8, seq_q=512, head_dim=64)\n"
             "except fa2.Error as error:\n"
-            "    print(error.status, error)\n", FA2_CUDA_LIBRARY="/nonexistent/libcuda.so.1")
+            "    print(error.status, error)\n"
+            "for asked in (fa2.explain, fa2.prepare):\n"
+            "    try:\n"
+            "        asked({'heads_q': 8, 'seq_q': 512}, head_dm=64)\n"
+            "    except ValueError as error:\n"
+            "        print(error)\n", FA2_CUDA_LIBRARY="/nonexistent/libcuda.so.1")
         self.assertEqual(status, 0, said)
-        self.assertRegex(said, "^fwd_sm80 d=64 .*\nFA2_E_NO_DRIVER no CUDA driver library found.*arch=")
+        self.assertRegex(said, "^fwd_sm80 d=64 .*\nFA2_E_NO_DRIVER no CUDA driver library found.*arch=.*\n"
+                               "(a problem has no field 'head_dm', did you mean head_dim[?]\n){2}$")
 
     def test_no_nvrtc(self):
         """Said when it is needed; the output is as it was."""
@@ -496,7 +534,10 @@ class Tuning(unittest.TestCase):
         problem = {"heads_q": 2, "heads_kv": 1, "seq_q": 32, "seq_k": 48, "head_dim": 16, "causal": 1}
         with tempfile.TemporaryDirectory() as folder:
             database, told = os.path.join(folder, "tuned.db"), []
-            self.assertEqual(fa2.winners(database), [])
+            with self.assertRaisesRegex(ValueError, f"^{database}: there is no such database; "):
+                fa2.winners(database)
+            with mock.patch.dict(os.environ, FA2_DB=database):
+                self.assertEqual(fa2.winners(), [])
             with open(os.path.join(folder, "damaged.db"), "w", encoding="utf-8") as damaged:
                 damaged.write("no database")
             for wrong, text in ((damaged.name, "not a database"), (folder, "is a folder")):
@@ -516,11 +557,18 @@ class Tuning(unittest.TestCase):
                              [why[key] for key in ("problem", "tuned_problem", "device")])
             self.assertIsNone(why["candidates"])
             self.assertTrue(offline["candidates"])
+            self.assertRegex(offline["reason"], "^the cost model chose it for B=1 .* on |^tuned for B=1 .* on ")
             with self.assertRaises(ValueError):
                 fa2.tune("B=1,Hq=none", database=database)
             with self.assertRaises(fa2.Error) as raised:
                 fa2.tune(problem, device=7, database=database, progress=told.append)
             self.assertEqual(raised.exception.status, "FA2_E_NO_DEVICE")
+            self.assertIn("$XDG_CACHE_HOME/fa2/fa2.db", fa2.Context.__doc__)
+            for wrong in ({"preset": "sedes"}, {"device": 7}):  # raised, and not printed, too
+                with contextlib.redirect_stderr(io.StringIO()) as printed:
+                    with self.assertRaises((ValueError, fa2.Error)) as raised:
+                        fa2.tune(database=database, **wrong)
+                self.assertNotIn(str(raised.exception), printed.getvalue())
 
     def test_command(self):
         program = os.path.join(os.path.dirname(sys.executable), "fa2-tune")

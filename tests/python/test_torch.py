@@ -483,13 +483,18 @@ class OnGpu(unittest.TestCase):
             out = fa2_attn.torch.sdpa(q, k, v, is_causal=causal)
             self.assertEqual(out.dtype, torch.float32)
             self.assertLessEqual(((out - exact).abs().sum() / exact.abs().sum()).item(), 2e-6)
+            inputs = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+            exactly = [tensor.double().requires_grad_() for tensor in (q, k, v)]
+            fa2_attn.torch.sdpa(*inputs, is_causal=causal).square().sum().backward()
+            F.scaled_dot_product_attention(*exactly, is_causal=causal).square().sum().backward()
+            for got, wanted in zip(inputs, exactly):
+                error = (got.grad - wanted.grad).abs().sum() / wanted.grad.abs().sum()
+                self.assertLessEqual(error.item(), 4e-6)
 
     def test_refusals(self):
         q, = self.tensors((1, 4, 64, 64))
         with self.assertRaisesRegex(NotImplementedError, "float64"):
             fa2_attn.torch.sdpa(q.double(), q.double(), q.double())
-        with self.assertRaisesRegex(NotImplementedError, "op is backward; it must be forward where dtype is fp32"):
-            fa2_attn.torch.sdpa(q.float().requires_grad_(), q.float(), q.float())
         q.requires_grad_()
         for settings in ({"out": torch.empty_like(q)}, {"stream": 0}):
             with self.assertRaisesRegex(NotImplementedError, "is only for calls that PyTorch does not"):

@@ -4,6 +4,7 @@ what goes to sdpa, without one."""
 import copy
 import itertools
 import re
+import types
 import unittest
 import unittest.mock
 import warnings
@@ -266,8 +267,10 @@ class OnHost(unittest.TestCase):
         self.addCleanup(host.remove)
         self.said = []
 
+        refuses = fa2_attn.transformers._refusal
+
         def refusal(query, cache):
-            return None
+            return refuses(types.SimpleNamespace(dtype=query.dtype, is_cuda=True), cache)
 
         def fallback(reason, *unused, **others):
             self.said.append(reason)
@@ -280,9 +283,9 @@ class OnHost(unittest.TestCase):
         fa2_attn.transformers.register()
         self.ids = torch.randint(3, 500, (2, 20), generator=torch.Generator().manual_seed(1))
 
-    def compare(self, kind, config, inputs, seen, most=2e-2):
-        eager = make(kind, config, torch.float16, "eager", device="cpu")
-        own = make(kind, config, torch.float16, "fa2", eager.state_dict(), "cpu")
+    def compare(self, kind, config, inputs, seen, most=2e-2, dtype=None):
+        eager = make(kind, config, dtype or torch.float16, "eager", device="cpu")
+        own = make(kind, config, dtype or torch.float16, "fa2", eager.state_dict(), "cpu")
         for gradients in (False, True):
             found = []
             for model in (eager, own):
@@ -313,6 +316,40 @@ class OnHost(unittest.TestCase):
                 with self.subTest(name, first=first, last=last, most_masked=most_masked), \
                         unittest.mock.patch.object(fa2_attn.transformers, "_MOST_MASKED", most_masked):
                     self.compare(kind, config, inputs, padding)
+
+    def test_fp32(self):
+        """By kernels of fp32, not by sdpa: padding on either side, windows, gradients, a learned bias."""
+        t = transformers
+        small = {**TEXT, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        t5 = t.T5Config(vocab_size=500, d_model=32, d_kv=16, d_ff=32, num_layers=1, num_heads=2, dropout_rate=0.0,
+                        pad_token_id=0, decoder_start_token_id=0)
+        for (first, last), most_masked in (((0, 20), 20), ((0, 13), 20), ((9, 20), 20), ((4, 15), 0)):
+            padding = torch.ones_like(self.ids)
+            padding[1] = 0
+            padding[1, first:last] = 1
+            inputs = {"input_ids": self.ids, "attention_mask": padding}
+            for kind, config in ((t.BertModel, t.BertConfig(**small)),
+                                 (t.MistralForCausalLM, t.MistralConfig(**small, num_key_value_heads=1, sliding_window=6))):
+                with self.subTest(kind.__name__, first=first, last=last), \
+                        unittest.mock.patch.object(fa2_attn.transformers, "_MOST_MASKED", most_masked):
+                    self.compare(kind, config, inputs, padding, 1e-5, torch.float32)
+        self.compare(t.T5Model, t5, {**inputs, "decoder_input_ids": self.ids, "use_cache": False}, padding, 1e-5,
+                     torch.float32)
+        self.assertEqual(fa2_attn.transformers._refusal(torch.empty(1, dtype=torch.float64), None),
+                         "the tensors are torch.float64")
+
+    def test_fp32_cache(self):
+        """Padding before the text, in a cache with room after it: causal masks and windows end with the text."""
+        g = torch.Generator().manual_seed(3)
+        q, k, v = (torch.randn((2, 2, rows, 16), generator=g) for rows in (20, 24, 24))
+        bounds, sinks = torch.tensor([[0, 20], [3, 20]], dtype=torch.int32).reshape(2, 1, 1, 2), torch.randn(2, generator=g)
+        for window in (None, 6):
+            mask = fa2_attn.transformers._mask_of_all(q, k, bounds, True, window)
+            scores = (q @ k.mT / 4).masked_fill(~mask, -torch.inf)
+            scores = torch.cat([scores, sinks[:, None, None].expand(2, 2, 20, 1)], -1)
+            with self.subTest(window=window), torch.no_grad():
+                out = fa2_attn.transformers._attend(q, k, v, None, bounds, {}, True, None, window, None, sinks, 0.0, None, {})
+                self.assertLess((out.transpose(1, 2) - scores.softmax(-1)[..., :-1] @ v).abs().max().item(), 1e-5)
 
     def test_learned_bias(self):
         """T5: relative positions in the first layer, zeros across; with padding and without."""

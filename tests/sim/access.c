@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 enum { COPIED_BYTES = 16 }; /* the asynchronous proxy moves multiples of it */
-enum { CHUNK = 16 };        /* bytes of a shadow entry of four words */
+enum { WORD = 4 };          /* bytes of a word of the shadow */
 
 static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
@@ -14,6 +14,12 @@ static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned 
     sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address: %u bytes at 0x%llx", bytes,
              (unsigned long long)address);
     return false;
+}
+
+/* Returns all bits if the lane is among these, else 0. Loops that use it are vectorised. */
+static inline uint64_t taken_by(uint32_t lanes, int lane)
+{
+    return 0 - (uint64_t)(lanes >> lane & 1);
 }
 
 /* ---- shared ---- */
@@ -115,7 +121,9 @@ static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[
                             bool collective, note note_access, uint8_t *ret_at[SIM_LANES])
 {
     sim_access access = access_of(w, 0, w->pc);
+    sim_found found = {.has_free = false};
     access.collective = access.all_lanes = collective;
+    access.found = w->block->shadow.ahead_lanes[w->index] == 0 ? &found : NULL;
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const int lane = sim_first_lane(left);
         access.thread = sim_thread(w, lane);
@@ -128,30 +136,36 @@ static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[
     return true;
 }
 
-/* lanes_at for reads of 16 bytes. It first checks the limits of all lanes; lanes_at then finds the lane that is
- * outside. */
-static bool chunks_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], bool collective,
-                      uint8_t *ret_at[SIM_LANES])
+/* lanes_at for words. It first checks the limits of all lanes; lanes_at then finds the lane that is outside. */
+static inline bool words_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                            bool collective, note note_access, sim_note_lanes note_lanes, uint8_t *ret_at[SIM_LANES])
 {
-    const uint32_t size = w->block->launch->shared_bytes;
+    const sim_block *block = w->block;
+    const uint32_t size = block->launch->shared_bytes;
+    const uint64_t mbarriers = block->mbarriers_begin, mbarriers_bytes = block->mbarriers_end - mbarriers;
+    sim_shadow *shadow = &w->block->shadow;
     sim_access access = access_of(w, 0, w->pc);
-    uint32_t at[SIM_LANES];
-    bool inside = size >= CHUNK;
+    sim_lanes places = {.mask = lanes, .bytes = bytes};
+    bool inside = size >= bytes && bytes >= WORD;
     for (int l = 0; l < SIM_LANES; l++) {
-        const uint64_t offset = sim_lane(lanes, l) ? address[l] - SIM_SHARED_BASE : 0;
-        at[l] = (uint32_t)offset;
-        inside &= offset % CHUNK == 0 && offset <= (uint64_t)size - CHUNK;
+        const uint64_t offset = (address[l] - SIM_SHARED_BASE) & taken_by(lanes, l);
+        const uint64_t after = offset + SIM_SHARED_BASE + bytes - 1 - mbarriers; /* huge: before the mbarriers */
+        places.at[l] = (uint32_t)offset;
+        inside &= (offset & (bytes - 1)) == 0 && offset <= (uint64_t)size - bytes &&
+                  (note_access == sim_shadow_read || mbarriers_bytes == 0 || after >= mbarriers_bytes + bytes - 1);
     }
     if (!inside)
-        return lanes_at(w, lanes, address, CHUNK, collective, sim_shadow_read, ret_at);
+        return lanes_at(w, lanes, address, bytes, collective, note_access, ret_at);
     sim_party other;
+    sim_found found = {.has_free = false};
     int lane = 0;
     for (int l = 0; l < SIM_LANES; l++)
-        ret_at[l] = w->block->shared + at[l];
+        ret_at[l] = block->shared + places.at[l];
     access.collective = access.all_lanes = collective;
+    access.found = shadow->ahead_lanes[w->index] == 0 ? &found : NULL;
     if (!collective)
-        w->block->shadow.touched[w->index] |= lanes;
-    const sim_conflict conflict = sim_shadow_read_lanes(&w->block->shadow, &access, lanes, at, &lane, &other);
+        shadow->touched[w->index] |= lanes;
+    const sim_conflict conflict = note_lanes(shadow, &access, &places, &lane, &other);
     if (conflict != SIM_NO_CONFLICT)
         stop_conflict(w, lane, conflict, &access, &other, address[lane]);
     return conflict == SIM_NO_CONFLICT;
@@ -160,17 +174,20 @@ static bool chunks_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LA
 bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes, bool write,
                       uint8_t *ret_at[SIM_LANES])
 {
-    if (!write && bytes == CHUNK)
-        return chunks_at(w, lanes, address, false, ret_at);
-    return write ? lanes_at(w, lanes, address, bytes, false, sim_shadow_write, ret_at)
-                 : lanes_at(w, lanes, address, bytes, false, sim_shadow_read, ret_at);
+    return write ? words_at(w, lanes, address, bytes, false, sim_shadow_write, sim_shadow_write_lanes, ret_at)
+                 : words_at(w, lanes, address, bytes, false, sim_shadow_read, sim_shadow_read_lanes, ret_at);
 }
 
 bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
                                  uint8_t *ret_at[SIM_LANES])
 {
-    return bytes == CHUNK ? chunks_at(w, lanes, address, true, ret_at)
-                          : lanes_at(w, lanes, address, bytes, true, sim_shadow_read, ret_at);
+    return words_at(w, lanes, address, bytes, true, sim_shadow_read, sim_shadow_read_lanes, ret_at);
+}
+
+bool sim_shared_lanes_start(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes)
+{
+    uint8_t *at[SIM_LANES];
+    return words_at(w, lanes, address, bytes, false, sim_shadow_start, sim_shadow_start_lanes, at);
 }
 
 static inline uint8_t *lane_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool collective,
@@ -203,13 +220,14 @@ bool sim_shared_start(sim_warp *w, int lane, uint64_t address, unsigned bytes)
     return lane_at(w, lane, address, bytes, false, sim_shadow_start) != NULL;
 }
 
-uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op)
+void sim_shared_lanes_land(sim_warp *w, uint32_t lanes, const uint32_t address[SIM_LANES], unsigned bytes, int32_t op)
 {
-    const sim_access access = access_of(w, lane, op);
-    const uint32_t at = address - SIM_SHARED_BASE;
-    sim_shadow_land(&w->block->shadow, &access, at, bytes);
-    w->block->shadow.touched[w->index] |= 1u << lane;
-    return w->block->shared + at;
+    sim_access access = access_of(w, 0, op);
+    sim_lanes places = {.mask = lanes, .bytes = bytes};
+    for (int l = 0; l < SIM_LANES; l++)
+        places.at[l] = sim_lane(lanes, l) ? address[l] - SIM_SHARED_BASE : 0;
+    sim_shadow_land_lanes(&w->block->shadow, &access, &places);
+    w->block->shadow.touched[w->index] |= lanes;
 }
 
 /* ---- shared, through the asynchronous proxy ---- */
@@ -224,9 +242,18 @@ static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned 
     return shared_at(w, lane, address, bytes, &access, sim_shadow_read);
 }
 
-const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes)
+bool sim_shared_read_products(sim_warp *w, const sim_span *spans, unsigned count)
 {
-    return read_by(w, 0, address, bytes, SIM_BY_PRODUCTS);
+    const sim_word *allowed = NULL;
+    sim_access access = access_of(w, 0, w->pc);
+    access.by = SIM_BY_PRODUCTS;
+    access.allowed = &allowed;
+    access.all_lanes = true;
+    for (const sim_span *span = spans; span < spans + count; span++)
+        if (!is_in_shared(w, 0, span->address, span->bytes) || !is_aligned(w, 0, span->address, COPIED_BYTES) ||
+            shared_at(w, 0, span->address, span->bytes, &access, sim_shadow_read) == NULL)
+            return false;
+    return true;
 }
 
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes)
@@ -250,7 +277,9 @@ static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbar
 
 uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes, unsigned mbarrier, uint32_t began)
 {
-    const sim_access access = load_of(w, lane, w->pc, mbarrier, began);
+    sim_access access = load_of(w, lane, w->pc, mbarrier, began);
+    sim_found found = {.has_free = false};
+    access.found = &found;
     if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
         return NULL;
     return shared_at(w, lane, address, bytes, &access, sim_shadow_write);
@@ -280,12 +309,11 @@ static void stop_race(sim_warp *w, int lane, uint64_t address, sim_way_of_access
              other->block / grid[0] % grid[1], other->block / grid[0] / grid[1]);
 }
 
-/* Finds the lane's bytes. The alignment was checked before. */
-static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access,
-                          bool constant)
+/* Finds the allocation that a lane accesses. NULL: the launch is stopped. */
+static sim_allocation *find_allocation(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                                       sim_way_of_access access)
 {
-    sim_launch *launch = w->block->launch;
-    sim_memory *memory = launch->memory;
+    sim_memory *memory = w->block->launch->memory;
     if (sim_lane(w->unawaited, lane)) {
         sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
                  "early: it %s %u bytes of global memory before griddepcontrol.wait, and the "
@@ -294,25 +322,43 @@ static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned byte
         return NULL;
     }
     sim_allocation *a = sim_memory_find(memory, address);
-    if (a == NULL || a->data == NULL || address - a->base >= a->bytes || bytes > a->bytes - (address - a->base)) {
-        char where[160];
-        sim_memory_describe(memory, address, where, sizeof where);
-        sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
-                 "illegal address: it %s %u bytes of global memory that are not allocated: %s", verbs[access], bytes,
-                 where);
+    if (a != NULL && sim_memory_holds(a, address, bytes))
+        return a;
+    char where[160];
+    sim_memory_describe(memory, address, where, sizeof where);
+    sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+             "illegal address: it %s %u bytes of global memory that are not allocated: %s", verbs[access], bytes,
+             where);
+    return NULL;
+}
+
+static sim_toucher toucher_of(const sim_warp *w, int lane)
+{
+    const sim_block *block = w->block;
+    return (sim_toucher){block->launch->serial, block->index, sim_thread(w, lane), block->shadow.whole_barriers};
+}
+
+/* Limits: barriers of some warps do not order global memory here, because kernels do not use them for it. Accesses of
+ * different threads to parts of one word are not distinguished. */
+static bool is_noted(unsigned bytes, bool constant)
+{
+    return bytes >= 4 && !constant;
+}
+
+/* Finds the lane's bytes. The caller checks the alignment. */
+static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access,
+                          bool constant)
+{
+    sim_allocation *a = find_allocation(w, lane, address, bytes, access);
+    if (a == NULL)
         return NULL;
-    }
     const size_t at = (size_t)(address - a->base);
-    const sim_shadow *shadow = &w->block->shadow;
-    const sim_toucher who = {launch->serial, w->block->index, sim_thread(w, lane), shadow->whole_barriers};
-    /* Limits: barriers of some warps do not order global memory here, because kernels do not use them for it. Accesses
-     * of different threads to parts of one word are not distinguished. */
-    if (bytes >= 4 && !constant) {
-        sim_toucher other;
-        if (!sim_memory_note(memory, a, at / 4, (at + bytes) / 4 - at / 4, access, &who, &other)) {
-            stop_race(w, lane, address, access, &other);
-            return NULL;
-        }
+    const sim_toucher who = toucher_of(w, lane);
+    sim_toucher other;
+    if (is_noted(bytes, constant) &&
+        !sim_memory_note(w->block->launch->memory, a, at / 4, (at + bytes) / 4 - at / 4, access, &who, &other)) {
+        stop_race(w, lane, address, access, &other);
+        return NULL;
     }
     return a->data + at;
 }
@@ -323,16 +369,58 @@ uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, 
     return at != NULL && is_aligned(w, lane, address, bytes) ? at : NULL;
 }
 
-bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
-                      sim_way_of_access access, bool constant, uint8_t *ret_at[SIM_LANES])
+/* Returns the allocation that all lanes access at aligned addresses. NULL: there is none, or a lane must not access
+ * it. */
+static sim_allocation *common_allocation(const sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                                         unsigned bytes)
+{
+    const uint64_t some = address[sim_first_lane(lanes)];
+    uint64_t least = some, most = some, bits = 0;
+    for (int l = 0; l < SIM_LANES; l++) {
+        const uint64_t at = some ^ ((address[l] ^ some) & taken_by(lanes, l));
+        least = at < least ? at : least;
+        most = at > most ? at : most;
+        bits |= at;
+    }
+    sim_allocation *a = sim_memory_find(w->block->launch->memory, least);
+    const bool ok = a != NULL && (bits & (bytes - 1)) == 0 && (w->unawaited & lanes) == 0 &&
+                    sim_memory_holds(a, least, bytes) && sim_memory_holds(a, most, bytes);
+    return ok ? a : NULL;
+}
+
+static bool each_global_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                           sim_way_of_access access, bool constant, uint8_t *ret_at[SIM_LANES])
 {
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const int lane = sim_first_lane(left);
-        ret_at[lane] = global_at(w, lane, address[lane], bytes, access, constant);
-        if (ret_at[lane] == NULL || !is_aligned(w, lane, address[lane], bytes))
+        ret_at[lane] = sim_global_at(w, lane, address[lane], bytes, access, constant);
+        if (ret_at[lane] == NULL)
             return false;
     }
     return true;
+}
+
+bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                      sim_way_of_access access, bool constant, uint8_t *ret_at[SIM_LANES])
+{
+    sim_allocation *a = common_allocation(w, lanes, address, bytes);
+    if (a == NULL)
+        return each_global_at(w, lanes, address, bytes, access, constant, ret_at);
+    sim_toucher who = toucher_of(w, 0), other;
+    const uint64_t base = a->base;
+    uint8_t *data = a->data;
+    size_t words[SIM_LANES];
+    int lane;
+    for (int l = 0; l < SIM_LANES; l++) {
+        const size_t at = (size_t)(address[l] - base) & taken_by(lanes, l);
+        words[l] = at / 4;
+        ret_at[l] = data + at;
+    }
+    if (!is_noted(bytes, constant) ||
+        sim_memory_note_lanes(w->block->launch->memory, a, lanes, words, bytes / 4, access, &who, &lane, &other))
+        return true;
+    stop_race(w, lane, address[lane], access, &other);
+    return false;
 }
 
 uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access)

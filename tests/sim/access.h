@@ -2,8 +2,7 @@
  * One lane's access to memory with all its checks: inside, aligned, initialised, no race. Shared by ld, st, cp.async
  * and ldmatrix.
  */
-#ifndef SIM_ACCESS_H
-#define SIM_ACCESS_H
+#pragma once
 
 #include "machine.h"
 
@@ -22,9 +21,13 @@ bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t add
 /* Adds to a number in global memory. Blocks on other host threads may do so at the same time. */
 void sim_add_float(uint32_t *word, float x);
 
+typedef struct sim_span {
+    uint32_t address, bytes; /* adjacent bytes, multiples of 16 */
+} sim_span;
+
 /* Reads of a warp's products (wgmma) or bulk stores, by the asynchronous proxy. They last until sim_shadow_finished.
  * lane: the issuing lane. */
-const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes);
+bool sim_shared_read_products(sim_warp *w, const sim_span *spans, unsigned count);
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 /* Records a read of ldmatrix a second time (SIM_BY_MATRICES). */
 const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address, unsigned bytes);
@@ -32,9 +35,11 @@ const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address,
 /* Returns the destination of a load that arrives at an mbarrier, in the phase that began in epoch `began`. */
 uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes, unsigned mbarrier, uint32_t began);
 
-/* Start a copy to this destination. Its words stay pending until sim_shared_land. */
+/* Start a copy to this destination. Its words stay pending until they land. lanes: in
+ * turn; false: the launch is stopped. */
 bool sim_shared_start(sim_warp *w, int lane, uint64_t address, unsigned bytes);
-uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op);
+bool sim_shared_lanes_start(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes);
+void sim_shared_lanes_land(sim_warp *w, uint32_t lanes, const uint32_t address[SIM_LANES], unsigned bytes, int32_t op);
 
 /* The same, but the copy arrives at an mbarrier. */
 uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op, unsigned mbarrier,
@@ -53,5 +58,3 @@ uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes,
 
 /* Returns the space of a generic address, and replaces the address by the one in that space. */
 ptx_space sim_resolve(uint64_t *address);
-
-#endif

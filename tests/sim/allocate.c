@@ -114,26 +114,28 @@ static void find_lives(liveness *l)
     }
 }
 
-/* Returns how many 32-bit registers are alive. */
-static int pressure(const liveness *l, const uint64_t *alive)
+/* Returns how many 32-bit registers are alive. narrow, wide: the sets of all registers of 32 and of 64 bits. */
+static int pressure(const liveness *l, const uint64_t *alive, const uint64_t *narrow, const uint64_t *wide)
 {
     int sum = 0;
     for (size_t w = 0; w < l->words; w++)
-        for (uint64_t bits = alive[w]; bits != 0; bits &= bits - 1) {
-            const ptx_class class = l->registers[64 * w + (size_t)__builtin_ctzll(bits)];
-            sum += class == PTX_B32 ? 1 : class == PTX_B64 ? 2 : 0;
-        }
+        sum += __builtin_popcountll(alive[w] & narrow[w]) + 2 * __builtin_popcountll(alive[w] & wide[w]);
     return sum;
 }
 
-static int most_alive(const liveness *l, uint64_t *alive)
+static int most_alive(const liveness *l, sim_arena *arena, uint64_t *alive)
 {
+    uint64_t *narrow = sim_arena_get(arena, l->words, sizeof *narrow);
+    uint64_t *wide = sim_arena_get(arena, l->words, sizeof *wide);
+    for (size_t r = 0; r < l->register_count; r++)
+        if (l->registers[r] == PTX_B32 || l->registers[r] == PTX_B64)
+            set_bit(l->registers[r] == PTX_B32 ? narrow : wide, (int32_t)r);
     int most = 0;
     for (int b = 0; b < l->flow->block_count; b++) {
         memcpy(alive, l->out + (size_t)b * l->words, l->words * sizeof *alive);
         for (int i = l->flow->block_first[b + 1]; i-- > l->flow->block_first[b];) {
             step_back(l, i, alive);
-            const int now = pressure(l, alive);
+            const int now = pressure(l, alive, narrow, wide);
             most = now > most ? now : most;
         }
     }
@@ -229,7 +231,7 @@ void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *regis
 
     solve(&l, alive);
     find_lives(&l);
-    program->registers = most_alive(&l, alive);
+    program->registers = most_alive(&l, arena, alive);
     scan(&l, arena, places, used);
     rewrite(&l, places, used);
 }

@@ -4,8 +4,7 @@
  * The device is test equipment. If the host has no memory left, it says so and ends the process. So nothing here
  * returns NULL. One arena must not be used by two threads at once.
  */
-#ifndef SIM_ARENA_H
-#define SIM_ARENA_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ void *sim_arena_grow(sim_arena *arena, void *array, size_t count, size_t *capaci
  * frees the old array. */
 void *sim_host_memory(size_t bytes);
 void *sim_host_grow(void *array, size_t count, size_t *capacity, size_t size);
-
-#endif

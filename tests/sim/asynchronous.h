@@ -13,8 +13,7 @@
  *   %p1, %p5       thread 0; not in the first warp
  * After the body, %r10 is stored to out.
  */
-#ifndef SIM_ASYNCHRONOUS_H
-#define SIM_ASYNCHRONOUS_H
+#pragma once
 
 #include "tests/sim/bench_device.h"
 
@@ -56,5 +55,3 @@ void async_fill(uint32_t in[ASYNC_IN_WORDS]);
 #define FENCE        "fence.proxy.async.shared::cta;"
 #define COPY         "cp.async.ca.shared.global [%r23], [%rd1], 4;"
 #define COPY_ARRIVES "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r21];"
-
-#endif

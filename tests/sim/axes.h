@@ -3,8 +3,7 @@
  *
  * Zero it first. It holds at most AXES_MAX values; more of them end the program.
  */
-#ifndef SIM_AXES_H
-#define SIM_AXES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void axes_cover(axes *a, const char *(*text)(const void *user, size_t i), const 
 
 /* Returns how many recorded values no run variant has. Prints each. */
 size_t axes_missing(const axes *a);
-
-#endif

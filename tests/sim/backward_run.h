@@ -2,8 +2,7 @@
  * Runs a backward kernel on a problem on the software device, and checks the result. test_backward.c says what is
  * checked.
  */
-#ifndef FA2_SIM_BACKWARD_RUN_H
-#define FA2_SIM_BACKWARD_RUN_H
+#pragma once
 
 #include <cuda.h>
 #include "tests/sim/backward_work.h"
@@ -21,5 +20,3 @@ typedef struct backward_costs {
 } backward_costs;
 
 const backward_costs *backward_conflicts(void);
-
-#endif

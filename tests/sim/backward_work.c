@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tuner/judge/attention.h"
+#include "tuner/judge/features.h"
 #include "tuner/judge/reference.h"
 
 void *must_alloc(size_t count, size_t bytes)
@@ -107,9 +108,10 @@ static void add_scaled(double *to, double factor, const double *from, int count)
 /* Computes a score, exact and plain, with the softcap if the variant has one. */
 static void cap(const work *w, double score, double *ret_exact, double *ret_plain)
 {
-    float plain_tanh;
-    *ret_exact = fa2i_score_capped(score, (double)w->softcap);
-    *ret_plain = (double)fa2i_plain_score(w->t->dtype, score, w->softcap, &plain_tanh);
+    const fa2i_factors factors = {.softcap = w->softcap};
+    float plain_slope;
+    *ret_exact = fa2i_score_modified(score, &factors);
+    *ret_plain = (double)fa2i_plain_score(w->t->dtype, score, &factors, &plain_slope);
 }
 
 /* Returns the softcap's derivative at a capped score. plain: as the plain implementation computes it. */

@@ -2,8 +2,7 @@
  * A problem for a backward kernel on the software device: its tensors with random numbers, the fp64 gradients, and the
  * gradients of a plain implementation in the dtype. Ends the process if there is no memory.
  */
-#ifndef FA2_SIM_BACKWARD_WORK_H
-#define FA2_SIM_BACKWARD_WORK_H
+#pragma once
 
 #include "runtime/base/record.h"
 #include "tests/sim/must.h"
@@ -53,5 +52,3 @@ double *row_of(double *rows, const work *w, const host_tensor *x, int b, int h, 
 
 /* Rounds a number to the dtype. */
 double round_to(fa2_dtype dtype, double x);
-
-#endif

@@ -9,8 +9,7 @@
  *   %rd1, %rd2     the addresses of in[i] and out[thread in the grid]
  * After the body, %r10 ... %r13 are stored to out[thread], out[thread + threads], ...
  */
-#ifndef SIM_BENCH_DEVICE_H
-#define SIM_BENCH_DEVICE_H
+#pragma once
 
 #include "tests/sim/sim.h"
 
@@ -49,5 +48,3 @@ void bench_halves(uint32_t out[BENCH_IN_WORDS], bool bf16, uint64_t seed);
 
 /* Returns the value of such a half. */
 double bench_half_value(uint32_t bits, bool bf16);
-
-#endif

@@ -2,8 +2,7 @@
  * Bugs to plant in the kernels (test_bugs.c): a replacement in the generated CUDA text, a shape that shows the bug, and
  * what the report must say. Bugs named "none" plant nothing.
  */
-#ifndef SIM_BUGS_H
-#define SIM_BUGS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -128,5 +127,3 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs, pr
     {                                                                                                                  \
         "dq=separate", "rows=prepared", NULL                                                                           \
     }
-
-#endif

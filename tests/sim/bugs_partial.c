@@ -21,11 +21,12 @@
     }
 #define MERGE                                                                                                          \
     {                                                                                                                  \
-        "merge_", "rows=2 ahead=4", NULL                                                                               \
+        "merge_", "ahead=2", NULL                                                                                      \
     }
 #define SEVERAL "op=merge,B=2,Hq=3,Sq=50,Sk=7"
 #define WRITES  "partial=1,"
 #define MERGES  "partial=2,"
+#define CARRIES "carry=1,"
 
 static const bug bugs[] = {
     /* Forward. Heads, batches and rows without an earlier result are in every case that merges (judge/merge.h). */
@@ -43,6 +44,7 @@ static const bug bugs[] = {
      NULL},
     {"none, partial, packed, split and merged", "rtx3060", TEAMS, "", "", 1,
      MERGES "B=5,Sq=3,Sk=1500,causal=1,Tq=7,Tk=4000", NULL, NULL},
+    {"none, partial, wgmma, one key", "h200", ROWS, "", "", 1, WRITES "Sq=129,Sk=1,dtype=bf16", NULL, NULL},
     {"none, partial, wgmma", "h200", ROWS, "", "", 1, WRITES "Sq=200,causal=1", NULL, NULL},
     {"none, partial, wgmma, persistent", "h200", STAYS, "", "", 1, MERGES "Sq=200,causal=1,sinks=1", NULL, NULL},
     {"none, partial, latent on wgmma", "h200", LATENT, "", "", 1, MERGES "Hq=16,Sq=2,Sk=1000,D=576,Dv=512,v_in_k=1",
@@ -50,8 +52,25 @@ static const bug bugs[] = {
     {"none, partial, latent on wgmma, one block has all keys", "h200", LATENT, "", "", 1,
      MERGES "Hq=16,Sq=2,Sk=50,D=576,Dv=512,v_in_k=1", NULL, NULL},
 
-    {"partial, rows without a result are read", "rtx3060", JOINT, "old == 0.0f ? float2{0.0f, 0.0f} : *at", "*at", 1,
-     MERGES "Sq=200", "not", NULL},
+    {"none, carried", "rtx3060", JOINT, "", "", 1, CARRIES "Sq=200,Sk=150,causal=1,sinks=1", NULL, NULL},
+    {"none, carried on Turing", "t4", TURING, "", "", 1, CARRIES "Sq=200,D=72,softcap=1", NULL, NULL},
+    {"none, carried, columns divided", "rtx3060", DIVIDED_ROWS, "", "", 1, CARRIES "Sq=70,D=288,causal=1", NULL, NULL},
+    {"none, carried, packed", "rtx3060", JOINT, "", "", 1, CARRIES "B=5,Sq=200,causal=1,Tq=600,Tk=700", NULL, NULL},
+    {"none, carried, split", "rtx3060", TEAMS, "", "", 1, CARRIES "Sq=3,Sk=1500,sinks=1", NULL, NULL},
+    {"none, carried, one block has all keys", "rtx3060", TEAMS, "", "", 1, CARRIES "Hq=16,Sq=30,Sk=30", NULL, NULL},
+    {"none, carried, packed, split", "rtx3060", TEAMS, "", "", 1, CARRIES "B=5,Sq=3,Sk=1500,causal=1,Tq=7,Tk=4000",
+     NULL, NULL},
+    {"none, carried, wgmma", "h200", ROWS, "", "", 1, CARRIES "Sq=200,causal=1", NULL, NULL},
+    {"none, carried, wgmma, persistent", "h200", STAYS, "", "", 1, CARRIES "Sq=200,causal=1,sinks=1", NULL, NULL},
+    {"carried, the result before is read where O is", "rtx3060", JOINT, "p.features.carried +", "(float *)p.o +", 1,
+     CARRIES "Sq=200", "", NULL},
+    {"carried, the strides of O", "h200", ROWS, "offset(p.features.carried_stride)", "offset(p.o_stride) / 2 * 2 + 8",
+     1, CARRIES "Sq=200", "", NULL},
+    {"carried, combined columns in fp32", "rtx3060", TEAMS, "o + column * kOutBytes, old_o", "o + column * 4, old_o", 1,
+     CARRIES "Sq=3,Sk=1500", "", NULL},
+
+    {"partial, rows without a result are read", "rtx3060", JOINT, "old == 0.0f ? Numbers{} :", "", 1, MERGES "Sq=200",
+     "not", NULL},
     {"partial, weights that do not add up", "rtx3060", JOINT, "own /= sum;", "", 1, MERGES "Sq=200", "x the bound",
      NULL},
     {"partial, the LSE before is kept", "h200", ROWS, "lse = most + logf(sum);", "lse = old_lse;", 1, MERGES "Sq=200",
@@ -59,14 +78,15 @@ static const bug bugs[] = {
     {"partial, the LSE before is read after it was written", "rtx3060", DIVIDED_ROWS,
      "__syncthreads();  // several warps have columns of a row: their loads", ";  //", 1, MERGES "Sq=70,D=288,causal=1",
      "race", NULL},
-    {"partial, rows of nobody are cleared", "rtx3060", JOINT, "    if constexpr (kMerges)\n        return;\n    char",
-     "    char", 1, MERGES "B=5,Sq=150,Tq=500,Tk=430", "x the bound", NULL},
+    {"partial, rows of nobody are cleared", "rtx3060", JOINT,
+     "    if constexpr (kMerges && !kCarry)\n        return;\n    char", "    char", 1,
+     MERGES "B=5,Sq=150,Tq=500,Tk=430", "x the bound", NULL},
     {"partial, the LSE before of another row", "rtx3060", TEAMS, "smem + kOldLse + r * 4);\n        } else",
      "smem + kOldLse);\n        } else", 1, MERGES "Hq=16,Sq=30,Sk=30", "x the bound", NULL},
     {"partial, combined without the LSE before", "rtx3060", TEAMS, "__shfl_sync(0xffffffffu, own_lse, 0)", "own_lse", 1,
      MERGES "Sq=3,Sk=1500", "x the bound", NULL},
-    {"partial, O of elements", "rtx3060", TEAMS, "column * kOutBytes;", "column * 2;", 1, WRITES "Hq=16,Sq=30,Sk=30",
-     "", NULL},
+    {"partial, O of elements", "rtx3060", TEAMS, "row + column * kOutBytes;", "row + column * 2;", 1,
+     WRITES "Hq=16,Sq=30,Sk=30", "", NULL},
     {"partial, combined without the result before", "rtx3060", TEAMS, "kMerges && lane == 0 ? p.lse[row] :", "", 1,
      MERGES "Sq=3,Sk=1500", "x the bound", NULL},
 
@@ -87,7 +107,7 @@ static const bug bugs[] = {
      MERGES BACKWARD, "x the bound", NULL},
     {"partial, dQ that is not added", "h200", HOPPER, "float4{x.x + old.x, x.y + old.y,", "float4{x.x, x.y,", 1,
      MERGES BACKWARD, "dQ", NULL},
-    {"partial, dQ of separate blocks of elements", "t4", APART, "to + chunk(n) * 32", "to + chunk(n) * 16", 1,
+    {"partial, dQ of separate blocks of elements", "t4", APART, "(to + chunk(n) * 32) =", "(to + chunk(n) * 16) =", 1,
      WRITES BACKWARD, "", NULL},
     {"partial, keys of nobody are cleared", "rtx3060", ADDED,
      "    if constexpr (kMerges)\n        return;\n    *reinter", "    *reinter", 1, MERGES PACKED, "x the bound",
@@ -110,11 +130,10 @@ static const bug bugs[] = {
      NULL},
     {"merging, every step reads the first ones", "h200", MERGE, " + first * p.part_step", "", 1, SEVERAL, "x the bound",
      NULL},
-    {"merging, rows after the last one", "rtx3060", MERGE, "coords[r].row < all;", "true;", 1, SEVERAL, "", NULL},
+    {"merging, rows after the last one", "rtx3060", MERGE, "at.row < all;", "true;", 1, SEVERAL, "", NULL},
     {"merging, partial results after the last one", "rtx3060", MERGE, " || first + i >= p.count", "", 1, SEVERAL, "",
      NULL},
-    {"merging, LSE of the largest", "rtx3060", MERGE, "rows[r].max + logf(rows[r].sum)", "rows[r].max", 1, SEVERAL,
-     "LSE", NULL},
+    {"merging, LSE of the largest", "rtx3060", MERGE, "row.max + logf(row.sum)", "row.max", 1, SEVERAL, "LSE", NULL},
     {"merging, all batches are the first one", "rtx3060", MERGE, "batch = int(batch_head / uint32(p.heads));",
      "batch = 0;", 1, SEVERAL, "", NULL},
     {"merging, O of elements", "a100", MERGE, "float4 *>(o + at * 4)", "float4 *>(o + at * 2)", 1, SEVERAL ",partial=1",

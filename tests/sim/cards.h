@@ -1,8 +1,7 @@
 /*
  * The cards that the device simulates, as their drivers describe them, and their rates for the modelled time.
  */
-#ifndef SIM_CARDS_H
-#define SIM_CARDS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ const char *sim_card_keys(void);
 
 /* Returns how many blocks of a kernel an SM can hold at once. */
 int sim_card_resident(const sim_card *card, int threads, int registers, size_t smem_bytes);
-
-#endif

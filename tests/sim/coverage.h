@@ -2,8 +2,7 @@
  * Counts which instructions were executed since fa2_sim_cover, over all launches, by their place in the source. It
  * needs kernels with line information.
  */
-#ifndef SIM_COVERAGE_H
-#define SIM_COVERAGE_H
+#pragma once
 
 #include "machine.h"
 
@@ -12,5 +11,3 @@ void sim_coverage_add(const sim_launch *launch);
 
 /* Keeps the counts of a program that is about to be released. */
 void sim_coverage_keep(const sim_program *program);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * All functions are thread-safe by one lock. sim_enter takes it; a launch holds it.
  */
-#ifndef SIM_DRIVER_H
-#define SIM_DRIVER_H
+#pragma once
 
 #include "sim.h"
 
@@ -141,5 +140,3 @@ bool sim_stream_is(CUstream stream, sim_stream **ret_stream); /* false: no such 
 
 int sim_function_registers(const sim_function *function);
 void sim_module_destroy(sim_module *module);
-
-#endif

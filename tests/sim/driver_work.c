@@ -88,8 +88,10 @@ static CUresult fill(const sim_work *work)
     uint8_t *at = sim_memory_at(&device->memory, work->fill, work->words * 4);
     if (at == NULL || work->fill % 4 != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < work->words; i++)
-        memcpy(at + 4 * i, &work->value, 4);
+    const size_t words = work->words;
+    const uint32_t value = work->value;
+    for (size_t i = 0; i < words; i++)
+        memcpy(at + 4 * i, &value, 4);
     const double bandwidth = 2.0 * device->card->memory_clock_khz * device->card->bus_bits / 8 / 1000;
     device->clock_us += 2.0 + (double)work->words * 4 / bandwidth;
     return CUDA_SUCCESS;

@@ -11,6 +11,8 @@
 #include "lanes.h"
 #include "traffic.h"
 
+enum { COPY_BYTES_MAX = sizeof((sim_copy *)0)->data[0] };
+
 static sim_copy *new_copy(sim_warp *w)
 {
     w->copies = sim_host_grow(w->copies, w->copy_count, &w->copy_capacity, sizeof *w->copies);
@@ -56,13 +58,32 @@ static bool start_lane(sim_warp *w, sim_copy *copy, int lane, uint64_t to, uint6
     return true;
 }
 
+/* Starts copies that read all their bytes (lanes `reading`) or none. */
+static void start_lanes(sim_warp *w, sim_copy *copy, uint32_t reading, const uint64_t to[SIM_LANES],
+                        const uint64_t from[SIM_LANES])
+{
+    uint8_t *source[SIM_LANES];
+    if (!sim_shared_lanes_start(w, w->mask, to, copy->bytes) ||
+        (reading != 0 && !sim_global_lanes(w, reading, from, copy->bytes, SIM_READ, false, source)))
+        return;
+    memset(copy->data, 0, reading == SIM_ALL_LANES && copy->bytes == COPY_BYTES_MAX ? 0 : sizeof copy->data);
+    for (uint32_t left = reading; left != 0; left &= left - 1) {
+        const int lane = sim_first_lane(left);
+        move(copy->data[lane], source[lane], copy->bytes);
+    }
+    LANES(l)
+    copy->address[l] = (uint32_t)to[l];
+    memcpy(copy->group, w->commits, sizeof copy->group);
+    copy->lanes = w->mask;
+}
+
 static void start(const sim_op *op, sim_warp *w)
 {
     uint64_t to[SIM_LANES], from[SIM_LANES];
-    uint32_t narrow[SIM_LANES], reading = w->mask;
+    uint32_t narrow[SIM_LANES], reading = 0, in_part = 0;
     const uint32_t *sizes = op->src[2] == SIM_NONE ? NULL : sim_source(w, op->src[2]);
     const unsigned bytes = (unsigned)op->immediate;
-    if (bytes != 16 && (op->info || (bytes != 4 && bytes != 8))) {
+    if (bytes != COPY_BYTES_MAX && (op->info || (bytes != 4 && bytes != 8))) {
         sim_stop(w, -1, CUDA_ERROR_NOT_SUPPORTED, "a copy of %u bytes", bytes);
         return;
     }
@@ -75,9 +96,15 @@ static void start(const sim_op *op, sim_warp *w)
     {
         const unsigned size = sizes == NULL ? bytes : sizes[l];
         narrow[l] = (uint32_t)to[l];
-        if (size == 0)
-            reading &= ~(1u << l);
-        if (sim_lane(w->mask, l) && !start_lane(w, copy, l, to[l], from[l], size))
+        reading |= (uint32_t)(size != 0) << l;
+        in_part |= (uint32_t)(size != 0 && size != bytes) << l;
+    }
+    reading &= w->mask;
+    if ((in_part & w->mask) == 0)
+        start_lanes(w, copy, reading, to, from);
+    for (uint32_t left = (in_part & w->mask) == 0 ? 0 : w->mask; left != 0; left &= left - 1) {
+        const int lane = sim_first_lane(left);
+        if (!start_lane(w, copy, lane, to[lane], from[lane], sizes[lane]))
             return;
     }
     sim_count_shared(sim_counter(w), w->mask, narrow, bytes);
@@ -91,11 +118,14 @@ static void commit(const sim_op *op, sim_warp *w)
     w->commits[l] += sim_lane(w->mask, l);
 }
 
-static void land_lane(sim_warp *w, sim_copy *copy, int lane)
+static void land_lanes(sim_warp *w, sim_copy *copy, uint32_t lanes)
 {
-    uint8_t *at = sim_shared_land(w, lane, copy->address[lane], copy->bytes, copy->op);
-    move(at, copy->data[lane], copy->bytes);
-    copy->lanes &= ~(1u << lane);
+    sim_shared_lanes_land(w, lanes, copy->address, copy->bytes, copy->op);
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        const int lane = sim_first_lane(left);
+        move(w->block->shared + (copy->address[lane] - SIM_SHARED_BASE), copy->data[lane], copy->bytes);
+    }
+    copy->lanes &= ~lanes;
 }
 
 /* Forgets copies for which all lanes have waited. */
@@ -117,11 +147,10 @@ static void land(sim_warp *w, uint32_t pending)
 {
     for (size_t i = 0; i < w->copy_count; i++) {
         sim_copy *copy = &w->copies[i];
-        for (uint32_t lanes = copy->lanes & w->mask; lanes != 0; lanes &= lanes - 1) {
-            const int lane = sim_first_lane(lanes);
-            if (copy->group[lane] + pending < w->commits[lane])
-                land_lane(w, copy, lane);
-        }
+        uint32_t lanes = 0;
+        LANES(l)
+        lanes |= (uint32_t)(copy->group[l] + pending < w->commits[l]) << l;
+        land_lanes(w, copy, lanes & copy->lanes & w->mask);
     }
     forget_landed(w);
 }

@@ -309,7 +309,7 @@ static void commit(const sim_op *op, sim_warp *w)
     }
 }
 
-/* Waits until all but the last n groups have read their operands. */
+/* Waits until all but the last n groups have read their operands. They have written then, too: they do so at once. */
 static void wait_read(const sim_op *op, sim_warp *w)
 {
     const uint64_t pending = (uint64_t)op->immediate;
@@ -360,6 +360,7 @@ static const sim_row rows[] = {
     ROW("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group", "4t a", store_tensor, 4),
     ROW("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32", "a a s", add_bytes, 0),
     ROW("cp.async.bulk.commit_group", "", commit, 0),
+    ROW("cp.async.bulk.wait_group", "i", wait_read, 0),
     ROW("cp.async.bulk.wait_group.read", "i", wait_read, 0),
     ROW("fence.proxy.async.shared::cta", "", fence, 0),
 };

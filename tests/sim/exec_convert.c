@@ -29,10 +29,10 @@ static void narrow(const sim_op *op, sim_warp *w)
 static void widen(const sim_op *op, sim_warp *w)
 {
     const uint32_t *a = sim_source(w, op->src[0]);
-    uint64_t out[SIM_LANES];
-    LANES(l)
-    out[l] = extended(a[l], op->info >> 8, op->info & 128);
-    sim_put_64(w, op->dst[0], out);
+    if (op->info == FROM(32, 1, 64))
+        SIM_SET(w, op->dst[0], uint64_t, (uint64_t)(int64_t)(int32_t)a[l]);
+    else
+        SIM_SET(w, op->dst[0], uint64_t, extended(a[l], op->info >> 8, op->info & 128));
 }
 
 /* The same for a register wider than its number. */
@@ -50,10 +50,7 @@ static void shorten(const sim_op *op, sim_warp *w)
     const uint64_t *a = sim_source_64(w, op->src[0]);
     const int to = op->info & 127;
     const uint32_t keep = to == 32 ? UINT32_MAX : (1u << to) - 1;
-    uint32_t out[SIM_LANES];
-    LANES(l)
-    out[l] = (uint32_t)a[l] & keep;
-    sim_put(w, op->dst[0], out);
+    SIM_SET(w, op->dst[0], uint32_t, (uint32_t)a[l] & keep);
 }
 
 /* ---- integers and fp32 ---- */

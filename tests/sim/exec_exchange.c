@@ -9,69 +9,67 @@
 /* Returns false, and stops the launch, if a lane is missing. */
 static bool members_are_here(sim_warp *w, const uint32_t *members)
 {
+    uint32_t missing = 0, strangers = 0, all = w->mask;
+    LANES(l)
+    all &= members[l];
+    if (all == SIM_ALL_LANES)
+        return true;
     LANES(l)
     {
-        if (!sim_lane(w->mask, l))
-            continue;
-        if ((members[l] & ~w->mask) != 0) {
-            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "lanes are missing: it names lanes 0x%08x, executed by 0x%08x",
-                     members[l], w->mask);
-            return false;
-        }
-        if (!sim_lane(members[l], l)) {
-            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "lane %d is not among its members 0x%08x", l, members[l]);
-            return false;
-        }
+        missing |= (uint32_t)((members[l] & ~w->mask) != 0) << l;
+        strangers |= (uint32_t)!sim_lane(members[l], l) << l;
     }
-    return true;
+    const int lane = sim_first_lane((missing | strangers) & w->mask);
+    if (lane < 0)
+        return true;
+    if (sim_lane(missing, lane))
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "lanes are missing: it names lanes 0x%08x, executed by 0x%08x",
+                 members[lane], w->mask);
+    else
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "lane %d is not among its members 0x%08x", lane, members[lane]);
+    return false;
 }
 
 enum { UP, DOWN, BUTTERFLY, INDEX };
 
-static int source_lane(int mode, int lane, uint32_t b, uint32_t c, bool *ret_in_range)
+/* Stores the lane from which each lane reads, and returns the lanes for which it is in range. Others read
+ * themselves. */
+static uint32_t source_lanes(int mode, const uint32_t *b, const uint32_t *c, int from[SIM_LANES])
 {
-    const int by = (int)(b & 31), segment = (int)(c >> 8 & 31);
-    const int last = (lane & segment) | ((int)(c & 31) & ~segment);
-    int from = lane;
-    switch (mode) {
-    case UP:
-        from = lane - by;
-        *ret_in_range = from >= last;
-        break;
-    case DOWN:
-        from = lane + by;
-        *ret_in_range = from <= last;
-        break;
-    case BUTTERFLY:
-        from = lane ^ by;
-        *ret_in_range = from <= last;
-        break;
-    default:
-        from = (lane & segment) | (by & ~segment);
-        *ret_in_range = from <= last;
+    uint32_t valid = 0;
+    LANES(l)
+    {
+        const int by = (int)(b[l] & 31), segment = (int)(c[l] >> 8 & 31);
+        const int last = (l & segment) | ((int)(c[l] & 31) & ~segment);
+        const int wanted = mode == UP          ? l - by
+                           : mode == DOWN      ? l + by
+                           : mode == BUTTERFLY ? l ^ by
+                                               : (l & segment) | (by & ~segment);
+        const bool in_range = mode == UP ? wanted >= last : wanted <= last;
+        from[l] = in_range ? wanted : l;
+        valid |= (uint32_t)in_range << l;
     }
-    return *ret_in_range ? from : lane;
+    return valid;
 }
 
 static void shfl(const sim_op *op, sim_warp *w)
 {
-    const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
-    const uint32_t *c = sim_source(w, op->src[2]);
-    uint32_t out[SIM_LANES] = {0}, valid = 0;
+    const uint32_t *a = sim_source(w, op->src[0]);
+    uint32_t out[SIM_LANES];
+    int from[SIM_LANES];
     if (!members_are_here(w, sim_source(w, op->src[3])))
         return;
-    LANES(l)
-    {
-        bool in_range = false;
-        const int from = source_lane(op->info, l, b[l], c[l], &in_range);
-        if (sim_lane(w->mask, l) && !sim_lane(w->mask, from)) {
-            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "it reads lane %d, which does not execute it (0x%08x do)", from,
+    const uint32_t valid = source_lanes(op->info, sim_source(w, op->src[1]), sim_source(w, op->src[2]), from);
+    for (uint32_t left = w->mask == SIM_ALL_LANES ? 0 : w->mask; left != 0; left &= left - 1) {
+        const int l = sim_first_lane(left);
+        if (!sim_lane(w->mask, from[l])) {
+            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "it reads lane %d, which does not execute it (0x%08x do)", from[l],
                      w->mask);
             return;
         }
-        out[l] = a[from];
-        valid |= (uint32_t)in_range << l;
     }
+    LANES(l)
+    out[l] = a[from[l]];
     sim_put(w, op->dst[0], out);
     if (op->dst[1] != SIM_NONE)
         sim_put_predicate(w, op->dst[1], valid);

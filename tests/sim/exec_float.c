@@ -35,45 +35,58 @@ static inline float to_eleven_bits(float x)
     return x != x ? x : sim_float((sim_float_bits(x) + 0x1000u) & 0xffffe000u);
 }
 
-/* name and name_ftz; in the expressions x, y, z are floats. */
+static inline uint32_t flushed(uint32_t bits)
+{
+    return sim_float_bits(sim_flush(sim_float(bits)));
+}
+
+/* In the expressions x, y and z are floats. info: flush subnormals to zero. */
 #define FLOAT_UNARY(name, result)                                                                                      \
+    static inline uint32_t name##_of(float x)                                                                          \
+    {                                                                                                                  \
+        return (result);                                                                                               \
+    }                                                                                                                  \
     static void name(const sim_op *op, sim_warp *w)                                                                    \
     {                                                                                                                  \
         const uint32_t *a = sim_source(w, op->src[0]);                                                                 \
-        uint32_t out[SIM_LANES];                                                                                       \
         if (op->info)                                                                                                  \
-            LANES(l)                                                                                                   \
-            {                                                                                                          \
-                const float x = sim_flush(sim_float(a[l]));                                                            \
-                out[l] = sim_float_bits(sim_flush(sim_float(result)));                                                 \
-            }                                                                                                          \
+            SIM_SET(w, op->dst[0], uint32_t, flushed(name##_of(sim_flush(sim_float(a[l])))));                          \
         else                                                                                                           \
-            LANES(l)                                                                                                   \
-            {                                                                                                          \
-                const float x = sim_float(a[l]);                                                                       \
-                out[l] = (result);                                                                                     \
-            }                                                                                                          \
-        sim_put(w, op->dst[0], out);                                                                                   \
+            SIM_SET(w, op->dst[0], uint32_t, name##_of(sim_float(a[l])));                                              \
     }
 
 #define FLOAT_BINARY(name, result)                                                                                     \
+    static inline uint32_t name##_of(float x, float y)                                                                 \
+    {                                                                                                                  \
+        return (result);                                                                                               \
+    }                                                                                                                  \
     static void name(const sim_op *op, sim_warp *w)                                                                    \
     {                                                                                                                  \
-        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);                                 \
-        uint32_t out[SIM_LANES];                                                                                       \
+        const uint32_t *a = sim_source(w, op->src[0]);                                                                 \
+        const uint32_t *b = sim_source(w, op->src[1]);                                                                 \
         if (op->info)                                                                                                  \
-            LANES(l)                                                                                                   \
-            {                                                                                                          \
-                const float x = sim_flush(sim_float(a[l])), y = sim_flush(sim_float(b[l]));                            \
-                out[l] = sim_float_bits(sim_flush(sim_float(result)));                                                 \
-            }                                                                                                          \
+            SIM_SET(w, op->dst[0], uint32_t,                                                                           \
+                    flushed(name##_of(sim_flush(sim_float(a[l])), sim_flush(sim_float(b[l])))));                       \
         else                                                                                                           \
-            LANES(l)                                                                                                   \
-            {                                                                                                          \
-                const float x = sim_float(a[l]), y = sim_float(b[l]);                                                  \
-                out[l] = (result);                                                                                     \
-            }                                                                                                          \
-        sim_put(w, op->dst[0], out);                                                                                   \
+            SIM_SET(w, op->dst[0], uint32_t, name##_of(sim_float(a[l]), sim_float(b[l])));                             \
+    }
+
+#define FLOAT_TERNARY(name, result)                                                                                    \
+    static inline uint32_t name##_of(float x, float y, float z)                                                        \
+    {                                                                                                                  \
+        return (result);                                                                                               \
+    }                                                                                                                  \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint32_t *a = sim_source(w, op->src[0]);                                                                 \
+        const uint32_t *b = sim_source(w, op->src[1]);                                                                 \
+        const uint32_t *c = sim_source(w, op->src[2]);                                                                 \
+        if (op->info)                                                                                                  \
+            SIM_SET(w, op->dst[0], uint32_t,                                                                           \
+                    flushed(name##_of(sim_flush(sim_float(a[l])), sim_flush(sim_float(b[l])),                          \
+                                      sim_flush(sim_float(c[l])))));                                                   \
+        else                                                                                                           \
+            SIM_SET(w, op->dst[0], uint32_t, name##_of(sim_float(a[l]), sim_float(b[l]), sim_float(c[l])));            \
     }
 
 FLOAT_BINARY(add, sim_result(x + y))
@@ -92,18 +105,7 @@ FLOAT_UNARY(tanh_approx, sim_result(to_eleven_bits((float)tanh((double)x))))
 FLOAT_UNARY(sin_approx, sim_result((float)sin((double)x)))
 FLOAT_UNARY(cos_approx, sim_result((float)cos((double)x)))
 
-static void fma_rn(const sim_op *op, sim_warp *w)
-{
-    const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
-    const uint32_t *c = sim_source(w, op->src[2]);
-    uint32_t out[SIM_LANES];
-    if (op->info)
-        LANES(l)
-    out[l] = sim_float_bits(sim_flush(sim_float(
-        sim_result(fmaf(sim_flush(sim_float(a[l])), sim_flush(sim_float(b[l])), sim_flush(sim_float(c[l])))))));
-    else LANES(l) out[l] = sim_result(fmaf(sim_float(a[l]), sim_float(b[l]), sim_float(c[l])));
-    sim_put(w, op->dst[0], out);
-}
+FLOAT_TERNARY(fma_rn, sim_result(fmaf(x, y, z)))
 
 /* Returns x * y + z rounded towards minus infinity. The sum of the exact product and z is kept as a double and its
  * rounding error. */
@@ -119,15 +121,8 @@ static inline float fma_down(float x, float y, float z)
     return nearest;
 }
 
-static void fma_rm(const sim_op *op, sim_warp *w)
-{
-    const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
-    const uint32_t *c = sim_source(w, op->src[2]);
-    uint32_t out[SIM_LANES];
-    LANES(l)
-    out[l] = sim_result(fma_down(sim_float(a[l]), sim_float(b[l]), sim_float(c[l])));
-    sim_put(w, op->dst[0], out);
-}
+FLOAT_TERNARY(fma_rm, sim_result(fma_down(x, y, z)))
+FLOAT_TERNARY(fma_rp, sim_result(-fma_down(-x, y, -z)))
 
 /* Returns 2^x. Adding 1.5 * 2^52 gives the nearest integer n. Then it is a Taylor series of 2^(x - n), |x - n| <= 1/2,
  * times 2^n as exponent bits. The first omitted term is below 1e-12. */
@@ -206,6 +201,7 @@ static const sim_row rows[] = {
     ROW("fma.rn.f32", "r s s s", fma_rn, 0),
     ROW("fma.rn.ftz.f32", "r s s s", fma_rn, 1),
     ROW("fma.rm.f32", "r s s s", fma_rm, 0),
+    ROW("fma.rp.f32", "r s s s", fma_rp, 0),
     ROW("max.f32", "r s s", max, 0),
     ROW("max.ftz.f32", "r s s", max, 1),
     ROW("min.f32", "r s s", min, 0),

@@ -23,10 +23,7 @@ static void unpack_halves(const sim_op *op, sim_warp *w)
 static void pack_words(const sim_op *op, sim_warp *w)
 {
     const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
-    uint64_t out[SIM_LANES];
-    LANES(l)
-    out[l] = (uint64_t)b[l] << 32 | a[l];
-    sim_put_64(w, op->dst[0], out);
+    SIM_SET(w, op->dst[0], uint64_t, (uint64_t)b[l] << 32 | a[l]);
 }
 
 static void unpack_words(const sim_op *op, sim_warp *w)

@@ -108,20 +108,14 @@ static void selp(const sim_op *op, sim_warp *w)
 {
     const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
     const uint32_t p = sim_predicate(w, op, 2);
-    uint32_t out[SIM_LANES];
-    LANES(l)
-    out[l] = sim_lane(p, l) ? a[l] : b[l];
-    sim_put(w, op->dst[0], out);
+    SIM_SET(w, op->dst[0], uint32_t, sim_lane(p, l) ? a[l] : b[l]);
 }
 
 static void selp_64(const sim_op *op, sim_warp *w)
 {
     const uint64_t *a = sim_source_64(w, op->src[0]), *b = sim_source_64(w, op->src[1]);
     const uint32_t p = sim_predicate(w, op, 2);
-    uint64_t out[SIM_LANES];
-    LANES(l)
-    out[l] = sim_lane(p, l) ? a[l] : b[l];
-    sim_put_64(w, op->dst[0], out);
+    SIM_SET(w, op->dst[0], uint64_t, sim_lane(p, l) ? a[l] : b[l]);
 }
 
 #define ROW(opcode, form, handler, info)                                                                               \

@@ -205,24 +205,31 @@ static bool take_operands(sim_warp *w, product *p)
 
 /* ---- elements ---- */
 
-static sim_elements chunk_at(const sim_warp *w, const sim_operand *o, unsigned row, unsigned part)
+/* Reads the chunks of eight rows from `row` on, a multiple of 8. */
+static inline void chunks_at(const sim_warp *w, const sim_operand *o, unsigned row, unsigned part,
+                             sim_elements out[SIDE])
 {
-    sim_elements out;
-    memcpy(&out, w->block->shared + (sim_operand_at(o, row, part) - SIM_SHARED_BASE), sizeof out);
-    return out;
+    uint32_t at[SIDE];
+    sim_operand_at(o, row, part, at);
+    for (unsigned i = 0; i < SIDE; i++)
+        memcpy(&out[i], w->block->shared + (at[i] - SIM_SHARED_BASE), sizeof out[i]);
 }
 
 static void take_b(const sim_warp *w, const product *p, numbers *out)
 {
     for (unsigned tile = 0; tile < (unsigned)p->tiles; tile++)
         for (unsigned half = 0; half < DEPTH / SIDE; half++) {
-            sim_elements m[SIDE];
-            for (unsigned i = 0; i < SIDE; i++)
-                m[i] = p->b.transposed ? __builtin_shufflevector(chunk_at(w, &p->b, SIDE * half + i, tile),
-                                                                 (sim_elements){0}, 0, 2, 4, 6, 1, 3, 5, 7)
-                                       : chunk_at(w, &p->b, SIDE * tile + sim_line_order[i], half);
-            if (!p->b.transposed)
+            sim_elements m[SIDE], columns[SIDE];
+            if (p->b.transposed) {
+                chunks_at(w, &p->b, SIDE * half, tile, m);
+                for (unsigned i = 0; i < SIDE; i++)
+                    m[i] = __builtin_shufflevector(m[i], m[i], 0, 2, 4, 6, 1, 3, 5, 7);
+            } else {
+                chunks_at(w, &p->b, SIDE * tile, half, columns);
+                for (unsigned i = 0; i < SIDE; i++)
+                    m[i] = columns[sim_line_order[i]];
                 sim_transpose(m);
+            }
             for (unsigned i = 0; i < SIDE; i++)
                 out->b[SIDE * half + i][tile] = sim_widen(m[i], p->bf16);
         }
@@ -240,12 +247,15 @@ static void widen_bytes(sim_elements chunk, bool integers, sim_line out[2])
 static void take_b_bytes(const sim_warp *w, const product *p, numbers *out)
 {
     for (unsigned tile = 0; tile < (unsigned)p->tiles; tile++)
-        for (unsigned i = 0; i < 2 * SIDE; i++) {
-            const unsigned column = i / 2, half = i % 2;
-            sim_line line[2];
-            widen_bytes(chunk_at(w, &p->b, SIDE * tile + sim_line_order[column], half), p->integers, line);
-            for (unsigned k = 0; k < 2 * SIDE; k++)
-                out->b[2 * SIDE * half + k][tile][column] = line[k / SIDE][k % SIDE];
+        for (unsigned half = 0; half < 2; half++) {
+            sim_elements columns[SIDE];
+            chunks_at(w, &p->b, SIDE * tile, half, columns);
+            for (unsigned column = 0; column < SIDE; column++) {
+                sim_line line[2];
+                widen_bytes(columns[sim_line_order[column]], p->integers, line);
+                for (unsigned k = 0; k < 2 * SIDE; k++)
+                    out->b[2 * SIDE * half + k][tile][column] = line[k / SIDE][k % SIDE];
+            }
         }
 }
 
@@ -268,13 +278,14 @@ static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigne
 {
     const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS + SIDE * h;
     sim_elements m[SIDE];
-    if (p->a_in_registers)
+    if (p->a_in_registers) {
         memcpy(m, sim_source(w, p->op->src[2 * half + h]), sizeof m);
-    for (unsigned i = 0; !p->a_in_registers && i < SIDE; i++)
-        m[i] =
-            p->a.transposed ? chunk_at(w, &p->a, SIDE * half + i, first / SIDE) : chunk_at(w, &p->a, first + i, half);
-    if (!p->a_in_registers && p->a.transposed)
+    } else if (p->a.transposed) {
+        chunks_at(w, &p->a, SIDE * half, first / SIDE, m);
         sim_transpose(m);
+    } else {
+        chunks_at(w, &p->a, first, half, m);
+    }
     for (unsigned i = 0; i < SIDE; i++)
         put_a(p, m[i], half, out->a[SIDE * h + i]);
 }
@@ -291,24 +302,66 @@ static void add_integers(const sim_line sum[SIDE], bool add, uint32_t *even, uin
         }
 }
 
-/* Computes rows 8 * h ... 8 * h + 7 of a tile of 8 columns. */
-static void multiply(sim_warp *w, const product *p, const numbers *n, int tile, int h)
+/* The registers of rows 8 * h ... 8 * h + 7 of a tile of 8 columns: its even columns, then its odd ones. */
+static uint32_t *sums_at(const sim_warp *w, const product *p, int tile, int h, int odd)
 {
-    uint32_t *even = w->file + p->op->dst[4 * tile + 2 * h];
-    uint32_t *odd = w->file + p->op->dst[4 * tile + 2 * h + 1];
+    return w->file + p->op->dst[4 * tile + 2 * h + odd];
+}
+
+static void multiply(const sim_warp *w, const product *p, const numbers *n, int tile, int h)
+{
+    const float(*a)[DEPTH_MAX] = &n->a[SIDE * h];
+    uint32_t *even = sums_at(w, p, tile, h, 0), *odd = sums_at(w, p, tile, h, 1);
     sim_line sum[SIDE] = {{0}};
     if (p->add && !p->integers)
         sim_take_lines(even, odd, sum);
-    for (int k = 0; k < p->depth; k++) {
-        const sim_line b = n->b[k][tile];
+    for (int k = 0; k < p->depth; k++)
         for (int row = 0; row < SIDE; row++)
-            sum[row] = sim_add_product(sum[row], n->a[SIDE * h + row][k], b);
-    }
+            sum[row] = sim_add_product(sum[row], a[row][k], n->b[k][tile]);
     if (p->integers)
         add_integers(sum, p->add, even, odd);
     else
         sim_put_lines(sum, even, odd);
 }
+
+#ifdef __AVX512F__
+/* The same for two neighbouring tiles, with a vector for a row of both. The compiler keeps the sums in registers only
+ * if all loops over rows are unrolled and no part of a sum has an address. */
+static void multiply_two(const sim_warp *w, const product *p, const numbers *n, int tile, int h)
+{
+    const float(*a)[DEPTH_MAX] = &n->a[SIDE * h];
+    uint32_t *parts[4];
+    __m512 sum[SIDE];
+    for (int i = 0; i < 4; i++)
+        parts[i] = sums_at(w, p, tile + i / 2, h, i % 2);
+#pragma GCC unroll 8
+    for (int row = 0; row < SIDE; row++) {
+        sum[row] = _mm512_setzero_ps();
+        if (!p->add)
+            continue;
+        sum[row] = _mm512_castps128_ps512(_mm_loadu_ps((const float *)parts[0] + 4 * row));
+        sum[row] = _mm512_insertf32x4(sum[row], _mm_loadu_ps((const float *)parts[1] + 4 * row), 1);
+        sum[row] = _mm512_insertf32x4(sum[row], _mm_loadu_ps((const float *)parts[2] + 4 * row), 2);
+        sum[row] = _mm512_insertf32x4(sum[row], _mm_loadu_ps((const float *)parts[3] + 4 * row), 3);
+    }
+    for (int k = 0; k < p->depth; k++) {
+        const __m512 b = _mm512_loadu_ps(&n->b[k][tile]);
+#pragma GCC unroll 8
+        for (int row = 0; row < SIDE; row++)
+            sum[row] = _mm512_fmadd_ps(_mm512_set1_ps(a[row][k]), b, sum[row]);
+    }
+    const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32((int)SIM_NAN));
+#pragma GCC unroll 8
+    for (int row = 0; row < SIDE; row++) {
+        const __mmask16 is_nan = _mm512_cmp_ps_mask(sum[row], sum[row], _CMP_UNORD_Q);
+        const __m512 bits = _mm512_mask_blend_ps(is_nan, sum[row], nan);
+        _mm_storeu_ps((float *)parts[0] + 4 * row, _mm512_castps512_ps128(bits));
+        _mm_storeu_ps((float *)parts[1] + 4 * row, _mm512_extractf32x4_ps(bits, 1));
+        _mm_storeu_ps((float *)parts[2] + 4 * row, _mm512_extractf32x4_ps(bits, 2));
+        _mm_storeu_ps((float *)parts[3] + 4 * row, _mm512_extractf32x4_ps(bits, 3));
+    }
+}
+#endif
 
 static void mma_async(const sim_op *op, sim_warp *w)
 {
@@ -330,9 +383,15 @@ static void mma_async(const sim_op *op, sim_warp *w)
         take_b(w, &p, &n);
     for (unsigned part = 0; part < 4; part++)
         take_a_part(w, &p, part / 2, part % 2, &n);
-    for (int tile = 0; tile < p.tiles; tile++)
-        for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2; h++) {
+        int tile = 0;
+#ifdef __AVX512F__
+        for (; !p.integers && tile + 1 < p.tiles; tile += 2)
+            multiply_two(w, &p, &n, tile, h);
+#endif
+        for (; tile < p.tiles; tile++)
             multiply(w, &p, &n, tile, h);
+    }
 }
 
 /* ---- broken rules (hazards.c) ---- */

@@ -32,59 +32,52 @@ SIM_WIDE_UNARY(negate, uint64_t, 0 - x)
 
 /* The amount of a shift is 32 bits wide, and clamped. */
 #define SHIFT(name, result)                                                                                            \
+    static inline uint64_t name##_of(uint64_t x, uint32_t y)                                                           \
+    {                                                                                                                  \
+        const uint32_t by = y > 63 ? 63 : y;                                                                           \
+        return (result);                                                                                               \
+    }                                                                                                                  \
     static void name(const sim_op *op, sim_warp *w)                                                                    \
     {                                                                                                                  \
         const uint64_t *a = sim_source_64(w, op->src[0]);                                                              \
         const uint32_t *b = sim_source(w, op->src[1]);                                                                 \
-        uint64_t out[SIM_LANES];                                                                                       \
-        LANES(l)                                                                                                       \
-        {                                                                                                              \
-            const uint64_t x = a[l];                                                                                   \
-            const uint32_t by = b[l] > 63 ? 63 : b[l];                                                                 \
-            out[l] = (result);                                                                                         \
-        }                                                                                                              \
-        sim_put_64(w, op->dst[0], out);                                                                                \
+        SIM_SET(w, op->dst[0], uint64_t, name##_of(a[l], b[l]));                                                       \
     }
 
-SHIFT(shl, b[l] > 63 ? 0 : x << by)
-SHIFT(shr_u64, b[l] > 63 ? 0 : x >> by)
+SHIFT(shl, y > 63 ? 0 : x << by)
+SHIFT(shr_u64, y > 63 ? 0 : x >> by)
 SHIFT(shr_s64, x >> by | (x >> 63 && by > 0 ? ~(uint64_t)0 << (64 - by) : 0))
 
-/* Products of 32-bit sources; info: signed. */
-static void products(const sim_op *op, const sim_warp *w, uint64_t out[SIM_LANES])
+/* Product of 32-bit sources; info: signed. */
+static inline uint64_t product(uint32_t x, uint32_t y, bool is_signed)
 {
-    const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
-    if (op->info)
-        LANES(l)
-    out[l] = (uint64_t)((int64_t)(int32_t)a[l] * (int32_t)b[l]);
-    else LANES(l) out[l] = (uint64_t)a[l] * b[l];
+    return is_signed ? (uint64_t)((int64_t)(int32_t)x * (int32_t)y) : (uint64_t)x * y;
 }
 
 static void mul_wide(const sim_op *op, sim_warp *w)
 {
-    uint64_t out[SIM_LANES];
-    products(op, w, out);
-    sim_put_64(w, op->dst[0], out);
+    const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
+    if (op->info)
+        SIM_SET(w, op->dst[0], uint64_t, product(a[l], b[l], true));
+    else
+        SIM_SET(w, op->dst[0], uint64_t, product(a[l], b[l], false));
 }
 
 static void mad_wide(const sim_op *op, sim_warp *w)
 {
-    uint64_t out[SIM_LANES];
+    const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
     const uint64_t *c = sim_source_64(w, op->src[2]);
-    products(op, w, out);
-    LANES(l)
-    out[l] += c[l];
-    sim_put_64(w, op->dst[0], out);
+    if (op->info)
+        SIM_SET(w, op->dst[0], uint64_t, product(a[l], b[l], true) + c[l]);
+    else
+        SIM_SET(w, op->dst[0], uint64_t, product(a[l], b[l], false) + c[l]);
 }
 
 static void mad_lo(const sim_op *op, sim_warp *w)
 {
     const uint64_t *a = sim_source_64(w, op->src[0]), *b = sim_source_64(w, op->src[1]);
     const uint64_t *c = sim_source_64(w, op->src[2]);
-    uint64_t out[SIM_LANES];
-    LANES(l)
-    out[l] = a[l] * b[l] + c[l];
-    sim_put_64(w, op->dst[0], out);
+    SIM_SET(w, op->dst[0], uint64_t, a[l] * b[l] + c[l]);
 }
 
 static inline uint64_t high_unsigned(uint64_t x, uint64_t y)

@@ -18,8 +18,7 @@
  *
  * Call these functions under the driver's lock.
  */
-#ifndef SIM_FAULTS_H
-#define SIM_FAULTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ bool sim_fault_due(sim_fault kind);
 
 /* Returns the n of a kind, 0 if it was not given. */
 int64_t sim_fault_number(sim_fault kind);
-
-#endif

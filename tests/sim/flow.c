@@ -41,7 +41,7 @@ static int block_at(const sim_flow *flow, int op)
     return op < flow->op_count ? flow->block_of[op] : flow->block_count;
 }
 
-void sim_flow_init(sim_arena *arena, const sim_op *ops, int op_count, sim_flow *ret_flow)
+void sim_flow_init(sim_arena *arena, sim_op *ops, int op_count, sim_flow *ret_flow)
 {
     sim_flow *flow = ret_flow;
     *flow = (sim_flow){.op_count = op_count};
@@ -51,6 +51,8 @@ void sim_flow_init(sim_arena *arena, const sim_op *ops, int op_count, sim_flow *
     flow->successors = sim_arena_get(arena, (size_t)flow->block_count, sizeof *flow->successors);
     for (int b = 0; b < flow->block_count; b++) {
         const sim_op *last = &ops[flow->block_first[b + 1] - 1];
+        for (int i = flow->block_first[b]; i < flow->block_first[b + 1]; i++)
+            ops[i].block_end = flow->block_first[b + 1];
         const bool always = last->guard == SIM_NONE;
         const int next = block_at(flow, flow->block_first[b + 1]);
         int *to = flow->successors[b];

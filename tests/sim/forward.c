@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
+#include "runtime/ops/call.h"
 #include "tuner/judge/attention.h"
 
 enum { WORKSPACE = FA2I_OPERANDS_MAX, ALLOCATIONS };
@@ -151,6 +151,7 @@ static const struct {
     {"fwd_splitkv_", "layout=pad", 64, FILLS},
     {"bwd_sm", "layout=pad", 64, FILLS | LAST_READS},
     {"fwd_fp32_", "", 64, FILLS},
+    {"bwd_fp32_", "", 64, FILLS},
 };
 
 static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
@@ -168,13 +169,15 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
  * are: the loads of the launch that combines splits, which read single numbers and count in the same way as Turing's
  * fills (these are judged if there is one split); arrays of features, which are read number by number, scales of rows
  * in 8 bits among them; O and LSE that are merged, which padding leaves unread; the LSE of partial results, of which a
- * warp has few rows; and rows of a copied bias, which begin anywhere. */
+ * warp has few rows; LSE and delta of packed sequences, whose last rows fill half a sector; and rows of a copied bias,
+ * which begin anywhere. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
     return way == SIM_ST_GLOBAL || (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
            (way == SIM_COPY_FROM_GLOBAL && c->problem.kv != FA2_KV_DTYPE) ||
-           (way == SIM_LD_GLOBAL && (c->problem.op != FA2_OP_FORWARD || fa2i_features_asked(&c->problem) ||
-                                     c->problem.partial == FA2_PARTIAL_MERGE)) ||
+           (way == SIM_COPY_FROM_GLOBAL && c->problem.op == FA2_OP_BACKWARD && c->problem.varlen) ||
+           (way == SIM_LD_GLOBAL &&
+            (c->problem.op != FA2_OP_FORWARD || fa2i_features_asked(&c->problem) || fa2i_merges_lse(&c->problem))) ||
            c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
            (way == SIM_LD_GLOBAL && grid->splits > 1);
 }

@@ -1,8 +1,7 @@
 /*
  * Runs one forward launch on the software device and judges it: the device's errors, the numbers, the traffic.
  */
-#ifndef SIM_FORWARD_H
-#define SIM_FORWARD_H
+#pragma once
 
 #include "runtime/cuda/launch.h"
 #include "tests/sim/sim.h"
@@ -19,5 +18,3 @@ int forward_tile_keys(const fa2i_variant *variant);
  * the number of parts into which the keys were divided. The device's context must be current. */
 bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i_expected *expected,
                     char why[FORWARD_WHY_BYTES], int32_t *ret_splits);
-
-#endif

@@ -3,8 +3,7 @@
  * 0x7fff or 0x7fffffff, as with cvt. Conversion from fp16 creates no subnormal fp32 on the way, which would be slow on
  * the host.
  */
-#ifndef SIM_HALF_H
-#define SIM_HALF_H
+#pragma once
 
 #include "lanes.h"
 
@@ -53,5 +52,3 @@ static inline uint32_t sim_float_to_e4m3(float value)
     const uint32_t byte = size < 0x3c800000u ? tiny : size >= 0x43e00000u ? 0x7e : normal;
     return size > 0x7f800000u ? 0x7f : byte | sign;
 }
-
-#endif

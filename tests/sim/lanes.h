@@ -4,8 +4,7 @@
  *
  * In an expression x, y and z are the sources of the lane.
  */
-#ifndef SIM_LANES_H
-#define SIM_LANES_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -60,71 +59,92 @@ static inline float sim_flush(float value)
     return (bits & 0x7f800000u) == 0 ? sim_float(bits & 0x80000000u) : value;
 }
 
+/* A loop over lanes whose destination is a source, or overlaps with none: no lane depends on another one's result. */
+#ifdef __clang__
+#define SIM_LANES_APART _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define SIM_LANES_APART _Pragma("GCC ivdep")
+#endif
+
+/* Writes a register of elements `type` in the executing lanes: an expression of the lane l. Places in the register file
+ * are equal or do not overlap. */
+#define SIM_SET(w, operand, type, value)                                                                               \
+    do {                                                                                                               \
+        if ((w)->mask == SIM_ALL_LANES) {                                                                              \
+            type *to_ = (void *)((w)->file + (operand));                                                               \
+            SIM_LANES_APART                                                                                            \
+            LANES(l)                                                                                                   \
+            to_[l] = (value);                                                                                          \
+        } else {                                                                                                       \
+            type value_[SIM_LANES];                                                                                    \
+            LANES(l)                                                                                                   \
+            value_[l] = (value);                                                                                       \
+            if (sizeof(type) == sizeof(uint64_t))                                                                      \
+                sim_put_64(w, operand, (const void *)value_);                                                          \
+            else                                                                                                       \
+                sim_put(w, operand, (const void *)value_);                                                             \
+        }                                                                                                              \
+    } while (0)
+
 /* type: of x, y and z, in 32-bit registers. result: an expression of 32 bits. */
 #define SIM_UNARY(name, type, result)                                                                                  \
+    static inline uint32_t name##_of(type x)                                                                           \
+    {                                                                                                                  \
+        return (uint32_t)(result);                                                                                     \
+    }                                                                                                                  \
     static void name(const sim_op *op, sim_warp *w)                                                                    \
     {                                                                                                                  \
         const uint32_t *a = sim_source(w, op->src[0]);                                                                 \
-        uint32_t out[SIM_LANES];                                                                                       \
-        LANES(l)                                                                                                       \
-        {                                                                                                              \
-            const type x = (type)a[l];                                                                                 \
-            out[l] = (uint32_t)(result);                                                                               \
-        }                                                                                                              \
-        sim_put(w, op->dst[0], out);                                                                                   \
+        SIM_SET(w, op->dst[0], uint32_t, name##_of((type)a[l]));                                                       \
     }
 
 #define SIM_BINARY(name, type, result)                                                                                 \
+    static inline uint32_t name##_of(type x, type y)                                                                   \
+    {                                                                                                                  \
+        return (uint32_t)(result);                                                                                     \
+    }                                                                                                                  \
     static void name(const sim_op *op, sim_warp *w)                                                                    \
     {                                                                                                                  \
-        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);                                 \
-        uint32_t out[SIM_LANES];                                                                                       \
-        LANES(l)                                                                                                       \
-        {                                                                                                              \
-            const type x = (type)a[l], y = (type)b[l];                                                                 \
-            out[l] = (uint32_t)(result);                                                                               \
-        }                                                                                                              \
-        sim_put(w, op->dst[0], out);                                                                                   \
+        const uint32_t *a = sim_source(w, op->src[0]);                                                                 \
+        const uint32_t *b = sim_source(w, op->src[1]);                                                                 \
+        SIM_SET(w, op->dst[0], uint32_t, name##_of((type)a[l], (type)b[l]));                                           \
     }
 
 #define SIM_TERNARY(name, type, result)                                                                                \
+    static inline uint32_t name##_of(type x, type y, type z)                                                           \
+    {                                                                                                                  \
+        return (uint32_t)(result);                                                                                     \
+    }                                                                                                                  \
     static void name(const sim_op *op, sim_warp *w)                                                                    \
     {                                                                                                                  \
-        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]), *c = sim_source(w, op->src[2]); \
-        uint32_t out[SIM_LANES];                                                                                       \
-        LANES(l)                                                                                                       \
-        {                                                                                                              \
-            const type x = (type)a[l], y = (type)b[l], z = (type)c[l];                                                 \
-            out[l] = (uint32_t)(result);                                                                               \
-        }                                                                                                              \
-        sim_put(w, op->dst[0], out);                                                                                   \
+        const uint32_t *a = sim_source(w, op->src[0]);                                                                 \
+        const uint32_t *b = sim_source(w, op->src[1]);                                                                 \
+        const uint32_t *c = sim_source(w, op->src[2]);                                                                 \
+        SIM_SET(w, op->dst[0], uint32_t, name##_of((type)a[l], (type)b[l], (type)c[l]));                               \
     }
 
 /* The same for 64-bit registers. */
 #define SIM_WIDE_UNARY(name, type, result)                                                                             \
+    static inline uint64_t name##_of(type x)                                                                           \
+    {                                                                                                                  \
+        return (uint64_t)(result);                                                                                     \
+    }                                                                                                                  \
     static void name(const sim_op *op, sim_warp *w)                                                                    \
     {                                                                                                                  \
         const uint64_t *a = sim_source_64(w, op->src[0]);                                                              \
-        uint64_t out[SIM_LANES];                                                                                       \
-        LANES(l)                                                                                                       \
-        {                                                                                                              \
-            const type x = (type)a[l];                                                                                 \
-            out[l] = (uint64_t)(result);                                                                               \
-        }                                                                                                              \
-        sim_put_64(w, op->dst[0], out);                                                                                \
+        SIM_SET(w, op->dst[0], uint64_t, name##_of((type)a[l]));                                                       \
     }
 
 #define SIM_WIDE_BINARY(name, type, result)                                                                            \
+    static inline uint64_t name##_of(type x, type y)                                                                   \
+    {                                                                                                                  \
+        return (uint64_t)(result);                                                                                     \
+    }                                                                                                                  \
     static void name(const sim_op *op, sim_warp *w)                                                                    \
     {                                                                                                                  \
-        const uint64_t *a = sim_source_64(w, op->src[0]), *b = sim_source_64(w, op->src[1]);                           \
-        uint64_t out[SIM_LANES];                                                                                       \
-        LANES(l)                                                                                                       \
-        {                                                                                                              \
-            const type x = (type)a[l], y = (type)b[l];                                                                 \
-            out[l] = (uint64_t)(result);                                                                               \
-        }                                                                                                              \
-        sim_put_64(w, op->dst[0], out);                                                                                \
+        const uint64_t *a = sim_source_64(w, op->src[0]);                                                              \
+        const uint64_t *b = sim_source_64(w, op->src[1]);                                                              \
+        SIM_SET(w, op->dst[0], uint64_t, name##_of((type)a[l], (type)b[l]));                                           \
     }
 
 /* Compares registers; the result has a bit per lane. */
@@ -135,5 +155,3 @@ static inline float sim_flush(float value)
         bits_ |= (uint32_t)(condition) << l;                                                                           \
         (ret_bits) = bits_;                                                                                            \
     } while (0)
-
-#endif

@@ -115,25 +115,43 @@ static void next_side(sim_warp *w)
         w->state = SIM_ENDED;
 }
 
-static void run_warp(sim_warp *w)
+/* Runs the instructions from here to the end of their basic block, or until the warp waits, ends, or has used up its
+ * budget. */
+static __attribute__((noinline)) void run_straight(sim_warp *w)
 {
     const sim_launch *launch = w->block->launch;
     const sim_program *program = w->block->program;
-    while (w->state == SIM_RUNS) {
-        const sim_op *op = &program->ops[w->pc];
+    const uint64_t left = launch->budget + 1 - w->steps;
+    const int32_t first = w->pc, length = program->ops[first].block_end - first;
+    const int32_t end = (uint64_t)length < left ? first + length : first + (int32_t)left;
+    const sim_op *op = &program->ops[first];
+    int32_t pc = first;
+    do {
         uint32_t mask = w->active;
         if (op->guard != SIM_NONE)
             mask &= op->guard_negated ? ~w->predicates[op->guard] : w->predicates[op->guard];
-        w->next = w->pc + 1;
+        w->pc = pc++;
+        w->next = pc;
         w->mask = mask;
-        if (mask != 0) { /* 0: a guard skips the instruction for the whole warp, even a branch */
-            w->block->counts[w->pc].executed++;
+        if (mask != 0) /* 0: a guard skips the instruction for the whole warp, even a branch */
             op->handler(op, w);
-        }
-        if (++w->steps > launch->budget)
-            sim_stop(w, -1, CUDA_ERROR_LAUNCH_TIMEOUT, "timeout: the warp has executed %llu instructions",
-                     (unsigned long long)launch->budget);
-        w->pc = w->next;
+        else
+            w->block->counts[pc - 1].executed--; /* it is not among those from `first` on */
+        op++;
+    } while (pc < end && w->state == SIM_RUNS);
+    w->block->counts[first].begun++;
+    w->block->counts[pc].begun--;
+    w->steps += (uint64_t)(pc - first);
+    if (w->steps > launch->budget)
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_TIMEOUT, "timeout: the warp has executed %llu instructions",
+                 (unsigned long long)launch->budget);
+    w->pc = w->next;
+}
+
+static void run_warp(sim_warp *w)
+{
+    while (w->state == SIM_RUNS) {
+        run_straight(w);
         if (w->pc == w->join || w->active == 0)
             next_side(w);
     }
@@ -222,7 +240,6 @@ void sim_run_block(sim_block *block, unsigned index)
     block->place[0] = index % launch->grid[0];
     block->place[1] = index / launch->grid[0] % launch->grid[1];
     block->place[2] = index / launch->grid[0] / launch->grid[1];
-    memset(block->shared, 0xcd, launch->shared_bytes);
     sim_shadow_begin_block(&block->shadow);
     sim_waiting_begin(block);
     for (unsigned i = 0; i < launch->warp_count; i++)
@@ -241,8 +258,9 @@ static void block_init(sim_launch *launch, sim_block *block)
     *block = (sim_block){.launch = launch, .program = p};
     block->warps = sim_host_memory(launch->warp_count * sizeof *block->warps);
     block->shared = sim_host_memory((size_t)launch->shared_bytes + 16);
-    block->local = sim_host_memory(launch->thread_count * p->local_bytes);
-    block->counts = sim_host_memory((size_t)p->op_count * sizeof *block->counts);
+    memset(block->shared, 0xcd, launch->shared_bytes); /* the shadow finds reads of what the block has not written */
+    block->local = sim_host_memory((size_t)launch->warp_count * SIM_LANES * p->local_bytes);
+    block->counts = sim_host_memory(((size_t)p->op_count + 1) * sizeof *block->counts);
     sim_shadow_take(launch->shadows, launch->shared_bytes, launch->warp_count, &block->shadow);
     for (unsigned i = 0; i < launch->warp_count; i++) {
         sim_warp *w = &block->warps[i];
@@ -273,10 +291,12 @@ static void block_done(sim_block *block)
 
 static void add_counts(sim_launch *launch, const sim_count *counts)
 {
+    uint64_t begun = 0;
     pthread_mutex_lock(&launch->lock);
     for (int i = 0; i < launch->program->op_count; i++) {
         sim_count *sum = &launch->counts[i];
-        sum->executed += counts[i].executed;
+        begun += counts[i].begun;
+        sum->executed += begun + counts[i].executed;
         sum->wavefronts += counts[i].wavefronts;
         sum->wavefronts_ideal += counts[i].wavefronts_ideal;
         sum->sectors += counts[i].sectors;

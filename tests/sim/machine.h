@@ -8,8 +8,7 @@
  * Errors: the first one stops the launch and is kept in it. After sim_stop, handlers return as usual. A block belongs
  * to one host thread. A launch is shared by all.
  */
-#ifndef SIM_MACHINE_H
-#define SIM_MACHINE_H
+#pragma once
 
 #include <cuda.h>
 #include <pthread.h>
@@ -33,7 +32,9 @@ enum { SIM_LANES = 32, SIM_STACK_MAX = 160, SIM_MESSAGE_BYTES = 1024, SIM_BARRIE
 
 /* Counters of one instruction of the program, summed over all warps. */
 typedef struct sim_count {
-    uint64_t executed;                     /* by warps */
+    /* Executed by warps. A block counts where they begin to execute instructions in a row (`begun`, less those where
+     * they end), and in `executed` how many were skipped, as a negative number. */
+    uint64_t executed, begun;
     uint64_t wavefronts, wavefronts_ideal; /* of shared memory */
     uint64_t sectors, sectors_ideal;       /* of global memory, 32 bytes each */
 } sim_count;
@@ -158,8 +159,8 @@ typedef struct sim_block {
     unsigned mbarrier_count;
     uint32_t mbarriers_begin, mbarriers_end; /* range of all mbarriers in the shared space */
     unsigned free_registers;                 /* released by warps; unit: one for each of 32 threads */
-    uint8_t *local;                          /* [thread][local_bytes] */
-    sim_count *counts;                       /* of this host thread */
+    uint8_t *local;                          /* [warp][local_bytes / 4][lane], words of 4 bytes */
+    sim_count *counts;                       /* [op_count + 1], of this host thread */
 } sim_block;
 
 static inline unsigned sim_mbarrier_number(const sim_block *block, const sim_mbarrier *mbarrier)
@@ -270,8 +271,15 @@ static inline void sim_put(sim_warp *w, int32_t operand, const uint32_t value[SI
 static inline void sim_put_64(sim_warp *w, int32_t operand, const uint64_t value[SIM_LANES])
 {
     uint64_t *out = (void *)(w->file + operand);
-    for (int l = 0; l < SIM_LANES; l++)
-        out[l] = sim_lane(w->mask, l) ? value[l] : out[l];
+    if (w->mask == SIM_ALL_LANES) {
+        for (int l = 0; l < SIM_LANES; l++)
+            out[l] = value[l];
+        return;
+    }
+    for (int l = 0; l < SIM_LANES; l++) {
+        const uint64_t taken = 0 - (uint64_t)(w->mask >> l & 1); /* so written, it is vectorised */
+        out[l] = (value[l] & taken) | (out[l] & ~taken);
+    }
 }
 
 static inline uint32_t sim_predicate(const sim_warp *w, const sim_op *op, int source)
@@ -297,5 +305,3 @@ static inline unsigned sim_thread(const sim_warp *w, int lane)
 
 /* Stores the addresses of memory argument `which`. Source `source` is its base. */
 void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source, uint64_t out[SIM_LANES]);
-
-#endif

@@ -9,8 +9,7 @@
  * An accumulator's 8x8 part has two registers: one with its even columns and one with its odd columns, four per row. A
  * line is a row in this form: the even columns first, then the odd columns.
  */
-#ifndef SIM_MATRIX_H
-#define SIM_MATRIX_H
+#pragma once
 
 #if defined(__F16C__) && defined(__FMA__)
 #include <immintrin.h>
@@ -132,5 +131,3 @@ static inline sim_line sim_add_product(sim_line sum, float a, sim_line b)
     return sum + a * b;
 #endif
 }
-
-#endif

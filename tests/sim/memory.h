@@ -4,13 +4,12 @@
  *
  * An address is reused only after all others of the card, some 53,000 allocations later, so use after free is detected.
  * Addresses lie far apart, so an access past the end never reaches another allocation. Each card has its own range.
- * To detect races, each 4-byte word has marks: the last write, and a read, of the running launch. They are created when
- * a kernel first touches the allocation.
+ * To detect races, each 4-byte word has marks: the last write, and a read, of the running launch. Four words share them
+ * as long as each access covers all four. They are created when a kernel first touches the allocation.
  *
  * Do not allocate or release while a launch runs. Kernel accesses may come from many host threads.
  */
-#ifndef SIM_MEMORY_H
-#define SIM_MEMORY_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,15 +17,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* launch (12 bits) | several (1) | added (1) | epoch (14) | block (26) | thread (10); 0: none */
+/* launch (11 bits) | divided (1) | several (1) | added (1) | epoch (14) | block (26) | thread (10); 0: none */
 typedef atomic_uint_fast64_t sim_mark;
 
 typedef struct sim_allocation {
     uint64_t base;
     size_t bytes;
     uint8_t *data;   /* NULL: released */
-    sim_mark *marks; /* two per word: its last write, a read; NULL: no kernel touched it yet */
-    size_t words;
+    sim_mark *marks; /* two per 16 bytes: the last write, a read; NULL: no kernel touched it yet */
+    sim_mark *parts; /* two per word, for divided chunks */
+    size_t chunks;
 } sim_allocation;
 
 typedef struct sim_memory {
@@ -48,6 +48,12 @@ bool sim_memory_release(sim_memory *memory, uint64_t address); /* false: not an 
 
 /* Returns the last allocation, live or released, that begins at or before an address. NULL: there is none. */
 sim_allocation *sim_memory_find(sim_memory *memory, uint64_t address);
+
+/* Is a range inside a live allocation, which begins at or before it? */
+static inline bool sim_memory_holds(const sim_allocation *a, uint64_t address, size_t bytes)
+{
+    return a->data != NULL && address - a->base <= a->bytes && bytes <= a->bytes - (address - a->base);
+}
 
 /* Returns the host memory of a range. NULL if the range is not inside one live allocation. */
 uint8_t *sim_memory_at(sim_memory *memory, uint64_t address, size_t bytes);
@@ -76,4 +82,8 @@ typedef enum sim_way_of_access { SIM_READ, SIM_WRITE, SIM_ADD } sim_way_of_acces
 bool sim_memory_note(sim_memory *memory, sim_allocation *allocation, size_t first, size_t words,
                      sim_way_of_access access, const sim_toucher *who, sim_toucher *ret_other);
 
-#endif
+/* The same for a warp's lanes in turn, each with its own first word. who: the thread of lane 0. *ret_lane is the lane
+ * that races. */
+bool sim_memory_note_lanes(sim_memory *memory, sim_allocation *allocation, uint32_t lanes, const size_t first[],
+                           size_t words, sim_way_of_access access, const sim_toucher *who, int *ret_lane,
+                           sim_toucher *ret_other);

@@ -2,8 +2,7 @@
  * Adds up the counters of a launch by class, and models a time from them by the card's rates. The time orders variants
  * by traffic, tensor work, instructions and occupancy. It ignores latencies, except for a factor for too few warps.
  */
-#ifndef SIM_MODEL_H
-#define SIM_MODEL_H
+#pragma once
 
 #include "cards.h"
 #include "machine.h"
@@ -42,5 +41,3 @@ void sim_sum(const sim_launch *launch, sim_totals *ret_totals);
 
 /* Returns the modelled time in microseconds. */
 double sim_model(const sim_totals *totals, const sim_card *card, unsigned blocks, unsigned threads, int resident);
-
-#endif

@@ -2,8 +2,7 @@
  * Checks for steps without which a test or tool cannot go on. On failure they print the last message of libfa2 and end
  * the process with status 1.
  */
-#ifndef SIM_MUST_H
-#define SIM_MUST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,5 +21,3 @@ static inline void must(fa2_status status, const char *what)
 {
     must_be(status == FA2_OK, what);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * A variant's kernel on the software device, and random numbers for it: what tests share that launch kernels by
  * themselves. A failure ends the test.
  */
-#ifndef SIM_ONE_KERNEL_H
-#define SIM_ONE_KERNEL_H
+#pragma once
 
 #include <cuda.h>
 #include <math.h>
@@ -50,5 +49,3 @@ static inline double one_normal(uint64_t *state)
 {
     return sqrt(-2 * log(one_uniform(state))) * cos(2 * 3.14159265358979 * one_uniform(state));
 }
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Immutable once made, so blocks on several host threads share it.
  */
-#ifndef SIM_PROGRAM_H
-#define SIM_PROGRAM_H
+#pragma once
 
 #include "ptx.h"
 
@@ -85,9 +84,10 @@ typedef struct sim_op {
     uint32_t negated; /* bit i: source predicate i is negated */
     int32_t guard;    /* predicate; SIM_NONE: always */
     bool guard_negated;
-    int32_t info;   /* the row's */
-    int32_t target; /* branch: index of an op */
-    int32_t join;   /* branch: where its sides meet again; SIM_NONE: nowhere */
+    int32_t info;      /* the row's */
+    int32_t target;    /* branch: index of an op */
+    int32_t join;      /* branch: where its sides meet again; SIM_NONE: nowhere */
+    int32_t block_end; /* the op after its basic block */
     sim_kind kind;
     bool late; /* it arrives at an mbarrier before words that ldmatrix reads are used: late.c */
     const ptx_instruction *source;
@@ -140,7 +140,7 @@ typedef struct sim_flow {
     int (*successors)[2]; /* [block_count]: -1: none; block_count: the exit */
 } sim_flow;
 
-void sim_flow_init(sim_arena *arena, const sim_op *ops, int op_count, sim_flow *ret_flow);
+void sim_flow_init(sim_arena *arena, sim_op *ops, int op_count, sim_flow *ret_flow);
 void sim_flow_joins(sim_arena *arena, const sim_flow *flow, sim_op *ops);
 bool sim_is_branch(const sim_op *op);
 bool sim_is_exit(const sim_op *op);
@@ -160,5 +160,3 @@ void sim_touches_pending(const sim_op *op, struct sim_warp *warp); /* of other i
 
 void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers, size_t register_count,
                   sim_program *program);
-
-#endif

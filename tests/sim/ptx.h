@@ -6,8 +6,7 @@
  * with its line; only debug sections and pragmas are skipped. Strings and arrays live in the module's arena. One module
  * must not be used by two threads at once.
  */
-#ifndef SIM_PTX_H
-#define SIM_PTX_H
+#pragma once
 
 #include <stdbool.h>
 #include "arena.h"
@@ -182,5 +181,3 @@ bool ptx_parse_variable(ptx_parser *parser); /* at .shared, .global, .const, .lo
 bool ptx_parse_body(ptx_parser *parser);     /* at { */
 bool ptx_parse_location(ptx_parser *parser); /* at .loc */
 bool ptx_type_of(const char *at, size_t length, ptx_class *ret_class, size_t *ret_bytes);
-
-#endif

@@ -6,14 +6,18 @@
  *   conflict comes after all these reads, and so does everything that comes after the write.
  * - Accesses to parts of a word conflict only if they share bytes.
  * - An entry of four words is true for each of them, because they were written and read as a whole. An access to some
- *   of them divides the entry. A write of all four joins it again, because all earlier accesses are settled then.
+ *   of them divides the entry into halves, and an access to a part of a half splits that into words. A write of all of
+ *   them joins them again, because all earlier accesses are settled then.
  */
 #include "shadow.h"
 #include "arena.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_BYTES = 4, CHUNK_BYTES = 16, CHUNK_WORDS = 4, WORD_MASK = 15, WARP = 32 };
+/* AHEAD: chunks that are fetched early, four rows of 128 bytes. */
+enum { AHEAD = 32 };
+enum { WORD_BYTES = 4, HALF_BYTES = 8, CHUNK_BYTES = 16, HALF_WORDS = 2, CHUNK_WORDS = 4, WORD_MASK = 15, WARP = 32 };
+enum { DIVIDED = 1, SPLIT = 2 }; /* bits of sim_word.divided; SPLIT << half */
 
 size_t sim_shadow_chunks(size_t shared_bytes)
 {
@@ -128,15 +132,16 @@ static inline bool has_old_readers(const sim_shadow *shadow, const sim_word *wor
 }
 
 /* Returns the warps that read the word as `by` and are not ordered before the current access. */
-static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access, sim_reader by)
+static inline uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access, sim_reader by)
 {
     if (word->readers[by] == 0)
         return 0;
     const uint32_t *ordered = known_by(shadow, access)->ordered + (unsigned)by * SIM_SHADOW_WARPS;
+    const uint32_t *epochs = read_epoch(shadow, word, by, 0);
     uint32_t open = 0;
     for (uint32_t left = word->readers[by]; left != 0; left &= left - 1) {
         const unsigned warp = (unsigned)__builtin_ctz(left);
-        open |= (uint32_t)(*read_epoch(shadow, word, by, warp) >= ordered[warp]) << warp;
+        open |= (uint32_t)(epochs[warp] >= ordered[warp]) << warp;
     }
     return open;
 }
@@ -169,6 +174,32 @@ static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word, 
     if (word->writer < SIM_LOADED && unordered(shadow, access, word->writer, word->write_epoch, word->write_sync))
         return race;
     return is_asynchronous(access) && !is_fenced(known_by(shadow, access), word) ? SIM_UNFENCED : SIM_NO_CONFLICT;
+}
+
+/* Returns the epoch before which reads by these warps are ordered before the current access. */
+static uint32_t readers_ordered(const sim_shadow *shadow, const uint32_t readers[SIM_READERS], const sim_access *access)
+{
+    const uint32_t *ordered = known_by(shadow, access)->ordered;
+    uint32_t before = UINT32_MAX;
+    for (unsigned by = 0; by < SIM_READERS; by++)
+        for (uint32_t left = readers[by]; left != 0; left &= left - 1) {
+            const uint32_t epoch = ordered[by * SIM_SHADOW_WARPS + (unsigned)__builtin_ctz(left)];
+            before = epoch < before ? epoch : before;
+        }
+    return before;
+}
+
+/* Are all readers ordered before the current access? Words next to each other have the same readers, as a rule. */
+static inline bool has_ordered_readers(const sim_shadow *shadow, const sim_word *word, const sim_access *access)
+{
+    sim_found *found = access->found;
+    if (found == NULL)
+        return false;
+    if (memcmp(found->readers, word->readers, sizeof found->readers) != 0) {
+        memcpy(found->readers, word->readers, sizeof found->readers);
+        found->before = readers_ordered(shadow, found->readers, access);
+    }
+    return word->read_epoch < found->before && word->other_epoch < found->before;
 }
 
 /* Checks a write against earlier reads of its bytes. */
@@ -218,6 +249,14 @@ static inline bool is_known_read(const sim_shadow *shadow, const sim_word *word,
            (word->readers[SIM_BY_WARP] >> warp & 1) != 0;
 }
 
+/* Notes a read by another actor than the warp's own instructions. epoch: where the warp's last such read is noted. */
+static inline void note_other_read(const sim_shadow *shadow, sim_word *word, const sim_access *access, uint32_t *epoch)
+{
+    word->readers[access->by] |= 1u << access->thread / WARP;
+    word->read_op = access->op;
+    word->other_epoch = *epoch = shadow->epoch;
+}
+
 static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
 {
     const uint16_t thread = (uint16_t)access->thread;
@@ -232,13 +271,14 @@ static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_acces
     if (mask != WORD_MASK && word->read_epoch != shadow->epoch)
         forget_readers(shadow, word, access);
     const bool known = last && word->reader / WARP == thread / WARP && word->read_sync == access->sync;
-    word->readers[access->by] |= warp;
+    uint32_t *epoch = read_epoch(shadow, word, access->by, thread / WARP);
     word->read_bytes |= (uint8_t)mask;
-    *read_epoch(shadow, word, access->by, thread / WARP) = shadow->epoch;
     if (access->by != SIM_BY_WARP) {
-        word->read_op = access->op;
+        note_other_read(shadow, word, access, epoch);
         return;
     }
+    word->readers[SIM_BY_WARP] |= warp;
+    *epoch = shadow->epoch;
     word->read_epoch = shadow->epoch;
     if (known && access->collective)
         return;
@@ -251,18 +291,24 @@ static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_acces
     word->read_op = access->op;
 }
 
-static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
+static inline uint16_t writer_of(const sim_access *access)
 {
-    const unsigned thread = access->thread, warp = thread / WARP;
     const unsigned loaded = SIM_LOADED | (access->copied ? SIM_COPIED : 0u) | access->mbarrier;
-    const uint16_t writer = (uint16_t)(access->loads ? loaded : thread);
+    return (uint16_t)(access->loads ? loaded : access->thread);
+}
+
+/* Notes a write of some bytes. A write of all bytes leaves the same, whatever was before. */
+static inline __attribute__((always_inline)) void note_write(sim_shadow *shadow, sim_word *word,
+                                                             const sim_access *access, unsigned mask)
+{
+    const uint16_t writer = writer_of(access);
     const uint32_t epoch = access->loads ? access->began : shadow->epoch;
-    const bool first = word->write_epoch < shadow->first_epoch;
-    const bool same =
-        word->writer == writer &&
-        (access->loads ? word->write_epoch == epoch : word->write_epoch >= known_by(shadow, access)->ordered[warp]);
+    const bool first = mask == WORD_MASK || word->write_epoch < shadow->first_epoch;
+    const bool same = word->writer == writer &&
+                      (access->loads ? word->write_epoch == epoch
+                                     : word->write_epoch >= known_by(shadow, access)->ordered[access->thread / WARP]);
     word->written = (uint8_t)(first ? mask : word->written | mask);
-    word->last_bytes = (uint8_t)(same ? word->last_bytes | mask : mask);
+    word->last_bytes = (uint8_t)(mask != WORD_MASK && same ? word->last_bytes | mask : mask);
     word->writer = writer;
     word->write_epoch = epoch;
     word->write_sync = access->sync;
@@ -274,46 +320,101 @@ static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *acc
     }
 }
 
+/* Was a word written by the actor who wrote another word, and not later? Then is_settled holds for it, if it does for
+ * the other. */
+static inline bool is_as_settled(const sim_word *word, const sim_word *other)
+{
+    const bool same_warp = (word->writer | other->writer) < SIM_LOADED && word->writer / WARP == other->writer / WARP;
+    return !word->pending && (same_warp || word->writer == other->writer) && word->write_epoch <= other->write_epoch;
+}
+
+/* Can the word be written because another one could? */
+static inline bool is_as_free(const sim_word *word, const sim_found *found)
+{
+    const sim_word *free = &found->free;
+    return found->has_free && is_as_settled(word, free) && word->read_bytes == free->read_bytes &&
+           memcmp(word->readers, free->readers, sizeof word->readers) == 0 && word->read_epoch <= free->read_epoch &&
+           word->other_epoch <= free->other_epoch;
+}
+
 /* ---- ranges ---- */
 
-/* Returns the entry of one word of a divided chunk. */
+/* Returns the entry of a half of a divided chunk (word: 0 or 2), or of one word of a split half. */
 static sim_word *part_of(sim_shadow *shadow, size_t chunk, size_t word)
 {
     return &shadow->words[shadow->chunk_count + CHUNK_WORDS * chunk + word];
 }
 
+/* Makes an entry of a part the same as that of the whole. */
+static void copy_entry(sim_shadow *shadow, sim_word *part, const sim_word *whole)
+{
+    *part = *whole;
+    for (sim_reader by = SIM_BY_WARP; by < SIM_READERS; by++)
+        if (whole->readers[by] != 0)
+            memcpy(read_epoch(shadow, part, by, 0), read_epoch(shadow, whole, by, 0),
+                   shadow->warp_count * sizeof(uint32_t));
+}
+
+/* Is a chunk divided? If it was in an earlier block, its parts are as unwritten as the whole, and it is whole again.
+ * write_epoch of a divided chunk is the time of the division. */
+static inline bool is_divided(const sim_shadow *shadow, sim_word *whole)
+{
+    if (whole->divided != 0 && whole->write_epoch < shadow->first_epoch)
+        whole->divided = 0;
+    return whole->divided != 0;
+}
+
 static void divide(sim_shadow *shadow, size_t chunk)
 {
     sim_word *whole = &shadow->words[chunk];
-    for (size_t i = 0; i < CHUNK_WORDS; i++) {
-        sim_word *part = part_of(shadow, chunk, i);
-        *part = *whole;
-        for (sim_reader by = SIM_BY_WARP; by < SIM_READERS; by++)
-            if (whole->readers[by] != 0)
-                memcpy(read_epoch(shadow, part, by, 0), read_epoch(shadow, whole, by, 0),
-                       shadow->warp_count * sizeof(uint32_t));
-    }
-    whole->divided = true;
+    copy_entry(shadow, part_of(shadow, chunk, 0), whole);
+    copy_entry(shadow, part_of(shadow, chunk, HALF_WORDS), whole);
+    whole->divided = DIVIDED;
+    whole->write_epoch = shadow->epoch;
 }
 
 /* A function for a word. mask: the bytes of the access in it. */
 typedef sim_conflict (*visit)(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
                               sim_party *ret_other);
 
-/* Visits some words of a chunk one by one. */
-static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
-                                       visit visit_word, sim_party *ret_other)
+/* Visits a half of a divided chunk, or some of its bytes. writes: see visit_range. */
+static inline sim_conflict visit_half(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                      bool writes, visit visit_word, sim_party *ret_other)
 {
-    const size_t chunk = at / CHUNK_BYTES, last = (at + bytes - 1) / WORD_BYTES;
-    if (!shadow->words[chunk].divided)
+    const size_t chunk = at / CHUNK_BYTES, half = at % CHUNK_BYTES / HALF_BYTES;
+    const size_t first = at / WORD_BYTES, last = (at + bytes - 1) / WORD_BYTES;
+    const bool covered = bytes == HALF_BYTES;
+    const uint8_t split = (uint8_t)(SPLIT << half);
+    uint8_t *divided = &shadow->words[chunk].divided;
+    sim_word *whole = part_of(shadow, chunk, half * HALF_WORDS);
+    sim_conflict conflict = SIM_NO_CONFLICT;
+    if (covered && (*divided & split) == 0)
+        return visit_word(shadow, whole, access, WORD_MASK, ret_other);
+    if ((*divided & split) == 0)
+        copy_entry(shadow, whole + 1, whole);
+    *divided |= split;
+    for (size_t i = first; i <= last && conflict == SIM_NO_CONFLICT; i++)
+        conflict = visit_word(shadow, whole + i % HALF_WORDS, access, bytes_in_word(i, at, bytes), ret_other);
+    if (covered && writes && conflict == SIM_NO_CONFLICT)
+        *divided &= (uint8_t)~split;
+    return conflict;
+}
+
+/* Visits some bytes of a chunk by its parts. */
+static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                       bool writes, visit visit_word, sim_party *ret_other)
+{
+    const size_t chunk = at / CHUNK_BYTES;
+    const uint32_t end = at + bytes;
+    sim_conflict conflict = SIM_NO_CONFLICT;
+    if (!is_divided(shadow, &shadow->words[chunk]))
         divide(shadow, chunk);
-    for (size_t i = at / WORD_BYTES; i <= last; i++) {
-        const sim_conflict conflict =
-            visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS), access, bytes_in_word(i, at, bytes), ret_other);
-        if (conflict != SIM_NO_CONFLICT)
-            return conflict;
+    for (uint32_t next; at < end && conflict == SIM_NO_CONFLICT; at = next) {
+        next = (at / HALF_BYTES + 1) * HALF_BYTES;
+        next = next < end ? next : end;
+        conflict = visit_half(shadow, access, at, next - at, writes, visit_word, ret_other);
     }
-    return SIM_NO_CONFLICT;
+    return conflict;
 }
 
 /* Visits all words of a range. writes: the access leaves all words of a covered chunk equal. */
@@ -327,19 +428,19 @@ static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *acc
         next = (at / CHUNK_BYTES + 1) * CHUNK_BYTES;
         next = next < end ? next : end;
         const bool covered = next - at == CHUNK_BYTES;
-        if (covered && !whole->divided) {
+        if (covered && !is_divided(shadow, whole)) {
             conflict = visit_word(shadow, whole, access, WORD_MASK, ret_other);
             continue;
         }
-        conflict = visit_parts(shadow, access, at, next - at, visit_word, ret_other);
+        conflict = visit_parts(shadow, access, at, next - at, writes, visit_word, ret_other);
         if (covered && writes && conflict == SIM_NO_CONFLICT)
             *whole = *part_of(shadow, at / CHUNK_BYTES, 0);
     }
     return conflict;
 }
 
-static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
-                                     sim_party *ret_other)
+static inline __attribute__((always_inline)) sim_conflict
+read_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask, sim_party *ret_other)
 {
     if (word->write_epoch < shadow->first_epoch || (mask & ~(unsigned)word->written) != 0)
         return SIM_UNWRITTEN;
@@ -351,14 +452,24 @@ static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const s
     return conflict;
 }
 
-static inline sim_conflict write_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
-                                      sim_party *ret_other)
+static inline __attribute__((always_inline)) sim_conflict
+write_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask, sim_party *ret_other)
 {
+    sim_found *found = mask == WORD_MASK ? access->found : NULL;
     sim_conflict conflict = SIM_NO_CONFLICT;
-    if (!is_settled(shadow, word, access))
-        conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
-    if (conflict == SIM_NO_CONFLICT && (word->read_bytes & mask) != 0 && !has_old_readers(shadow, word))
-        conflict = meets_read(shadow, word, access, ret_other);
+    if (found == NULL || !is_as_free(word, found)) {
+        const bool settled = is_settled(shadow, word, access);
+        const bool unread = (word->read_bytes & mask) == 0 || has_old_readers(shadow, word) ||
+                            has_ordered_readers(shadow, word, access);
+        if (!settled)
+            conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
+        if (conflict == SIM_NO_CONFLICT && !unread)
+            conflict = meets_read(shadow, word, access, ret_other);
+        if (found != NULL && settled && unread) {
+            found->has_free = true;
+            found->free = *word;
+        }
+    }
     if (conflict == SIM_NO_CONFLICT)
         note_write(shadow, word, access, mask);
     return conflict;
@@ -380,27 +491,37 @@ static inline sim_conflict land_word(sim_shadow *shadow, sim_word *word, const s
     return SIM_NO_CONFLICT;
 }
 
+/* Reads whole chunks by another actor than the warp's own instructions. */
+static sim_conflict read_chunks(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                sim_party *ret_other)
+{
+    sim_word *word = &shadow->words[at / CHUNK_BYTES];
+    const sim_word *allowed = *access->allowed;
+    uint32_t *epoch = read_epoch(shadow, word, access->by, access->thread / WARP);
+    for (const uint32_t end = at + bytes; at < end; at += CHUNK_BYTES, word++, epoch += shadow->warp_count) {
+        const bool whole = !word->divided && word->written == WORD_MASK;
+        __builtin_prefetch(word + AHEAD, 1);
+        __builtin_prefetch(epoch + AHEAD * shadow->warp_count, 1);
+        if (whole && allowed != NULL && word->write_epoch >= shadow->first_epoch && is_as_settled(word, allowed)) {
+            word->read_bytes = WORD_MASK;
+            note_other_read(shadow, word, access, epoch);
+            continue;
+        }
+        const sim_conflict conflict = visit_range(shadow, access, at, CHUNK_BYTES, false, read_word, ret_other);
+        if (conflict != SIM_NO_CONFLICT)
+            return conflict;
+        if (whole && is_settled(shadow, word, access))
+            *access->allowed = allowed = word;
+    }
+    return SIM_NO_CONFLICT;
+}
+
 sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
                              sim_party *ret_other)
 {
+    if (access->allowed != NULL && (at | bytes) % CHUNK_BYTES == 0)
+        return read_chunks(shadow, access, at, bytes, ret_other);
     return visit_range(shadow, access, at, bytes, false, read_word, ret_other);
-}
-
-sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes, const uint32_t at[],
-                                   int *ret_lane, sim_party *ret_other)
-{
-    const unsigned first = access->thread / WARP * WARP;
-    for (uint32_t left = lanes; left != 0; left &= left - 1) {
-        const int lane = __builtin_ctz(left);
-        sim_word *whole = &shadow->words[at[lane] / CHUNK_BYTES];
-        access->thread = first + (unsigned)lane;
-        const sim_conflict conflict = whole->divided ? sim_shadow_read(shadow, access, at[lane], CHUNK_BYTES, ret_other)
-                                                     : read_word(shadow, whole, access, WORD_MASK, ret_other);
-        *ret_lane = lane;
-        if (conflict != SIM_NO_CONFLICT)
-            return conflict;
-    }
-    return SIM_NO_CONFLICT;
 }
 
 sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
@@ -419,4 +540,71 @@ void sim_shadow_land(sim_shadow *shadow, const sim_access *access, uint32_t at, 
 {
     sim_party none;
     (void)visit_range(shadow, access, at, bytes, true, land_word, &none);
+}
+
+/* ---- words of each lane ---- */
+
+static inline sim_conflict visit_lane(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                      bool writes, visit visit_word, sim_party *ret_other)
+{
+    const size_t chunk = at / CHUNK_BYTES;
+    sim_word *whole = &shadow->words[chunk];
+    if (bytes == CHUNK_BYTES)
+        return is_divided(shadow, whole) ? visit_range(shadow, access, at, bytes, writes, visit_word, ret_other)
+                                         : visit_word(shadow, whole, access, WORD_MASK, ret_other);
+    if (!is_divided(shadow, whole))
+        divide(shadow, chunk);
+    return visit_half(shadow, access, at, bytes, writes, visit_word, ret_other);
+}
+
+static inline sim_conflict visit_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, unsigned bytes,
+                                       bool writes, visit visit_word, int *ret_lane, sim_party *ret_other)
+{
+    const unsigned first = access->thread / WARP * WARP;
+    for (int lane = 0; lane < WARP; lane++) { /* all at once: many are not in the cache */
+        const size_t word = lanes->at[lane] / WORD_BYTES;
+        __builtin_prefetch(&shadow->words[word / CHUNK_WORDS], 1);
+        if (bytes < CHUNK_BYTES)
+            __builtin_prefetch(part_of(shadow, word / CHUNK_WORDS, word % CHUNK_WORDS), 1);
+    }
+    for (uint32_t left = lanes->mask; left != 0; left &= left - 1) {
+        const int lane = __builtin_ctz(left);
+        access->thread = first + (unsigned)lane;
+        const sim_conflict conflict = visit_lane(shadow, access, lanes->at[lane], bytes, writes, visit_word, ret_other);
+        *ret_lane = lane;
+        if (conflict != SIM_NO_CONFLICT)
+            return conflict;
+    }
+    return SIM_NO_CONFLICT;
+}
+
+sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                   sim_party *ret_other)
+{
+    if (lanes->bytes == CHUNK_BYTES)
+        return visit_lanes(shadow, access, lanes, CHUNK_BYTES, false, read_word, ret_lane, ret_other);
+    return visit_lanes(shadow, access, lanes, lanes->bytes, false, read_word, ret_lane, ret_other);
+}
+
+sim_conflict sim_shadow_write_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                    sim_party *ret_other)
+{
+    if (lanes->bytes == CHUNK_BYTES)
+        return visit_lanes(shadow, access, lanes, CHUNK_BYTES, true, write_word, ret_lane, ret_other);
+    return visit_lanes(shadow, access, lanes, lanes->bytes, true, write_word, ret_lane, ret_other);
+}
+
+sim_conflict sim_shadow_start_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                    sim_party *ret_other)
+{
+    if (lanes->bytes == CHUNK_BYTES)
+        return visit_lanes(shadow, access, lanes, CHUNK_BYTES, true, start_word, ret_lane, ret_other);
+    return visit_lanes(shadow, access, lanes, lanes->bytes, true, start_word, ret_lane, ret_other);
+}
+
+void sim_shadow_land_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes)
+{
+    sim_party none;
+    int lane;
+    (void)visit_lanes(shadow, access, lanes, lanes->bytes, true, land_word, &lane, &none);
 }

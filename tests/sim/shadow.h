@@ -1,7 +1,8 @@
 /*
  * What the device remembers about each 4-byte word of a block's shared memory: who wrote it and when, who read it and
  * when, and if a copy into it is on its way. From this it detects uninitialised reads, races, use of copied data before
- * it arrived, and missing proxy fences. Four adjacent words are kept as one as long as each access covers all of them.
+ * it arrived, and missing proxy fences. Four adjacent words, or two, are kept as one as long as each access covers all
+ * of them.
  *
  * An actor is a column. Each warp has a column for its own instructions (the generic proxy), and columns for its
  * asynchronous work: its products (wgmma) and its stores (bulk copies to global memory). Loads that arrive at an
@@ -24,8 +25,7 @@
  *
  * Not thread-safe: a block belongs to one host thread.
  */
-#ifndef SIM_SHADOW_H
-#define SIM_SHADOW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,25 +54,27 @@ typedef struct sim_clock {
     uint32_t fenced[SIM_FENCED];
 } sim_clock;
 
-/* One word, or four words aligned to their size. */
+/* One word, or two or four words aligned to their size. */
 typedef struct sim_word {
-    uint32_t write_epoch, read_epoch;
-    int32_t write_op, read_op; /* instructions, for messages */
-    uint16_t writer;           /* a thread; or SIM_LOADED with the number of an mbarrier, and SIM_COPIED */
-    uint16_t reader, reader_2; /* two threads of the warp that read last, at read_sync */
-    uint16_t write_sync, read_sync;
-    uint8_t written;               /* mask of the bytes written in this block */
-    uint8_t last_bytes;            /* mask of the last write */
-    uint8_t read_bytes;            /* mask of the reads since then */
-    bool pending;                  /* a copy into it was not waited for yet */
-    bool divided;                  /* an entry of four words: each has its own entry */
-    uint32_t readers[SIM_READERS]; /* mask of the warps that read it since the last write */
+    uint32_t write_epoch;
+    uint16_t writer; /* a thread; or SIM_LOADED with the number of an mbarrier, and SIM_COPIED */
+    uint16_t write_sync;
+    uint8_t written;                  /* mask of the bytes written in this block */
+    uint8_t last_bytes;               /* mask of the last write */
+    uint8_t read_bytes;               /* mask of the reads since then */
+    bool pending;                     /* a copy into it was not waited for yet */
+    uint32_t readers[SIM_READERS];    /* mask of the warps that read it since the last write */
+    uint32_t read_epoch, other_epoch; /* of the last read by a warp's own instructions, and by other actors */
+    int32_t write_op, read_op;        /* instructions, for messages */
+    uint16_t reader, reader_2;        /* two threads of the warp that read last, at read_sync */
+    uint16_t read_sync;
+    uint8_t divided; /* an entry of four words: if its halves, or words, have their own entries */
 } sim_word;
 
 enum { SIM_LOADED = 0x8000, SIM_COPIED = 0x4000 };
 
 typedef struct sim_shadow {
-    sim_word *words; /* entries of 16 bytes, then four entries of 4 bytes for each of them */
+    sim_word *words; /* entries of 16 bytes, then four entries of 4 bytes, or of 8 in turn, for each of them */
     size_t chunk_count;
     uint32_t *read_epochs[SIM_READERS]; /* [word][warp]; NULL: not needed yet */
     uint32_t epoch, first_epoch;        /* first_epoch: where this block began */
@@ -99,6 +101,14 @@ typedef enum sim_conflict {
     SIM_UNFENCED /* an asynchronous access to what a thread wrote, without a proxy fence between */
 } sim_conflict;
 
+/* What the writes of one instruction have found, if one clock holds for all of them. Zero it first. */
+typedef struct sim_found {
+    uint32_t readers[SIM_READERS]; /* reads by these warps before this epoch are ordered before the writes */
+    uint32_t before;
+    bool has_free;
+    sim_word free; /* as it was: the whole of it could be written, and no reader was looked at alone */
+} sim_found;
+
 typedef struct sim_access {
     unsigned thread;
     uint16_t sync; /* the warp's sync epoch */
@@ -110,6 +120,10 @@ typedef struct sim_access {
     bool copied;     /* such a load that is a thread's own copy (cp.async) */
     uint16_t mbarrier;
     uint32_t began;
+    /* Of several reads of one instruction, the same place for all of them: a word of which the rules allowed a read.
+     * They are not asked again for words that were written at the same time. */
+    const sim_word **allowed;
+    sim_found *found; /* of several writes of one instruction, the same place for all of them; or NULL */
 } sim_access;
 
 /* The other access of a conflict. */
@@ -150,15 +164,26 @@ sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint3
 sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
                               sim_party *ret_other);
 
-/* The same for 16 aligned bytes of each of these lanes in turn. access->thread is set for each; *ret_lane is the lane
- * with the conflict. */
-sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes, const uint32_t at[],
-                                   int *ret_lane, sim_party *ret_other);
-
 /* A copy. start checks it like a write and makes its words pending. land records it as a write of its thread, or as a
  * load. */
 sim_conflict sim_shadow_start(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
                               sim_party *ret_other);
 void sim_shadow_land(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes);
 
-#endif
+/* Lanes that access 4, 8 or 16 aligned bytes each. */
+typedef struct sim_lanes {
+    uint32_t mask;
+    unsigned bytes;
+    uint32_t at[32]; /* 0 of other lanes */
+} sim_lanes;
+
+/* The same for lanes in turn. access->thread is set for each; *ret_lane is the lane with the conflict. */
+typedef sim_conflict (*sim_note_lanes)(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                       sim_party *ret_other);
+sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                   sim_party *ret_other);
+sim_conflict sim_shadow_write_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                    sim_party *ret_other);
+sim_conflict sim_shadow_start_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes, int *ret_lane,
+                                    sim_party *ret_other);
+void sim_shadow_land_lanes(sim_shadow *shadow, sim_access *access, const sim_lanes *lanes);

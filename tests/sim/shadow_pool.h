@@ -5,8 +5,7 @@
  *
  * A pool may be used by several threads at once. Zeroed is empty.
  */
-#ifndef SIM_SHADOW_POOL_H
-#define SIM_SHADOW_POOL_H
+#pragma once
 
 #include <pthread.h>
 #include "shadow.h"
@@ -25,5 +24,3 @@ void sim_shadow_pool_done(sim_shadow_pool *pool);
 /* Lends a shadow as sim_shadow_init makes it, except that its epochs may be higher, until it is given back. */
 void sim_shadow_take(sim_shadow_pool *pool, size_t shared_bytes, unsigned warp_count, sim_shadow *ret_shadow);
 void sim_shadow_give(sim_shadow_pool *pool, sim_shadow *shadow);
-
-#endif

@@ -5,8 +5,7 @@
  * With several devices, they mean the device whose context is current in the calling thread, else the first one. They
  * must not run during launches from other threads.
  */
-#ifndef SIM_H
-#define SIM_H
+#pragma once
 
 #include "model.h"
 
@@ -41,5 +40,3 @@ SIM_API void fa2_sim_reset(void);
 
 /* Returns the number of unreleased objects and allocations. */
 SIM_API size_t fa2_sim_live(void);
-
-#endif

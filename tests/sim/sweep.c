@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "tests/sim/forward.h"
 #include "tests/sim/must.h"
@@ -93,7 +92,7 @@ void sweep_begin(sweep *s)
 
 static void run_shapes(sweep *s, sweep_card *card, const fa2_problem *class, const fa2i_loaded *loaded, unsigned shapes)
 {
-    char why[FORWARD_WHY_BYTES] = "", problem[FA2I_PROBLEM_CHARS];
+    char why[FORWARD_WHY_BYTES] = "";
     bool shown = s->failures >= FAILURES_SHOWN;
     for (int i = 0; i < SWEEP_SHAPES; i++) {
         if (!(shapes >> i & 1))
@@ -105,10 +104,9 @@ static void run_shapes(sweep *s, sweep_card *card, const fa2_problem *class, con
         card->split_launches += splits > 1;
         card->failures += !ok;
         s->failures += !ok;
-        fa2i_problem_format(&c.problem, problem, sizeof problem);
         if (!ok && !shown)
-            fprintf(stderr, "sm_%d, %s, %s, %d splits: %s\n", card->device.card.arch, loaded->variant.text, problem,
-                    (int)splits, why);
+            fprintf(stderr, "sm_%d, %s, %s, %d splits: %s\n", card->device.card.arch, loaded->variant.text,
+                    fa2i_problem_shape(&c.problem).text, (int)splits, why);
         shown = shown || !ok;
     }
 }

@@ -13,8 +13,7 @@
  * - global loads are coalesced.
  * Everything else is printed, and counted as a failure. Errors that make it impossible to go on end the program.
  */
-#ifndef FA2_SIM_SWEEP_H
-#define FA2_SIM_SWEEP_H
+#pragma once
 
 #include "runtime/cuda/device.h"
 #include "runtime/lua/generator.h"
@@ -74,5 +73,3 @@ typedef struct sweep_run {
 } sweep_run;
 
 void sweep_run_candidate(sweep *s, const fa2_problem *class, const sweep_candidate *c, const sweep_run *run);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Chooses which candidates of a class a sweep runs, and on which cards: a bit for each card.
  */
-#ifndef FA2_SIM_SWEEP_CHOICE_H
-#define FA2_SIM_SWEEP_CHOICE_H
+#pragma once
 
 #include "tests/sim/sweep.h"
 
@@ -29,5 +28,3 @@ void sweep_want_each(const sweep *s, fa2_op op, size_t turn, bool both, sweep_wa
 /* Adds candidates until each of their tile and axis values is run. On a card with its own instructions, values that
  * older cards run, too, are skipped. one_card: run each on one card instead of all. */
 void sweep_want_axes(sweep *s, bool one_card, sweep_wanted wanted);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * The classes of problems whose candidates a sweep runs.
  */
-#ifndef FA2_SIM_SWEEP_CLASSES_H
-#define FA2_SIM_SWEEP_CLASSES_H
+#pragma once
 
 #include "runtime/base/record.h"
 #include "runtime/base/status.h"
@@ -31,5 +30,3 @@ typedef struct sweep_classes {
 
 /* Finds the classes. all: each set of features with each of several D. The caller has zeroed *classes. */
 fa2_status sweep_classes_find(sweep_classes *classes, fa2_dtype dtype, bool all);
-
-#endif

@@ -14,12 +14,12 @@ static fa2i_case case_of(const fa2_problem *class, int index)
                    .want_lse = index % 4 != 3,
                    .pattern = class->op == FA2_OP_BACKWARD ? FA2I_PATTERN_FORWARD : FA2I_PATTERN_NONE,
                    .q_magnitude = index % 5 == 4 ? 8.0f : 1.0f,
-                   .softmax_scale = index % 5 == 1   ? 0.3f
-                                    : index % 5 == 3 ? 0x1p-17f
-                                                     : 0.0f,
-                   .softcap = !class->softcap  ? 0.0f
-                              : index % 3 == 0 ? 1.5f
-                                               : 30.0f,
+                   .factors.softmax_scale = index % 5 == 1   ? 0.3f
+                                            : index % 5 == 3 ? 0x1p-17f
+                                                             : 0.0f,
+                   .factors.softcap = !class->softcap  ? 0.0f
+                                      : index % 3 == 0 ? 1.5f
+                                                       : 30.0f,
                    .lengths = index % 2 ? FA2I_LENGTHS_WILD : FA2I_LENGTHS_SPREAD,
                    .seed = 1 + (uint64_t)index};
     return c;
@@ -128,6 +128,6 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
 bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b)
 {
     return memcmp(&a->problem, &b->problem, sizeof a->problem) == 0 && a->layout == b->layout &&
-           a->want_lse == b->want_lse && a->softmax_scale == b->softmax_scale && a->lengths == b->lengths &&
-           a->seed == b->seed;
+           a->want_lse == b->want_lse && a->factors.softmax_scale == b->factors.softmax_scale &&
+           a->lengths == b->lengths && a->seed == b->seed;
 }

@@ -1,8 +1,7 @@
 /*
  * The shapes on which the sweep runs a variant. They reach all code paths of its tile sizes.
  */
-#ifndef SIM_SWEEP_SHAPES_H
-#define SIM_SWEEP_SHAPES_H
+#pragma once
 
 #include "runtime/base/record.h"
 #include "tuner/judge/case.h"
@@ -13,5 +12,3 @@ enum { SWEEP_SHAPES = 12 };
 fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count, int index);
 
 bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b);
-
-#endif

@@ -2,8 +2,7 @@
  * Tensor maps: the contents that cuTensorMapEncodeTiled puts into the opaque 128 bytes, and how copies in kernels read
  * them. Only maps of rows, without interleave, with adjacent elements in each dimension.
  */
-#ifndef SIM_TENSOR_MAP_H
-#define SIM_TENSOR_MAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ typedef struct sim_tensor_map {
 
 /* Returns false if these bytes are no tensor map. */
 bool sim_tensor_map_read(const uint8_t bytes[SIM_MAP_BYTES], sim_tensor_map *ret_map);
-
-#endif

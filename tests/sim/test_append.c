@@ -18,7 +18,7 @@
 #include "tests/check.h"
 #include "tests/sim/must.h"
 #include "tuner/judge/kv8.h"
-#include "tuner/judge/reference.h"
+#include "tests/reference_compare.h"
 
 enum { B = 3, HQ = 4, HKV = 2, SQ = 2, SK = 90, NEW = 3, D = 64, ROTARY = 32, ROWS = 5, PAGE = 16 };
 enum { COLUMNS = (SK + PAGE - 1) / PAGE, PAGES = B * COLUMNS + 2, STEPS = 3 };
@@ -248,7 +248,7 @@ static void check_outputs(void)
     fa2i_row wanted[HQ * ROWS_MAX];
     const int seq_q = packed ? bounds_q[B] : SQ, count = HQ * first_row(B, SQ);
     fa2i_reference reference = {0};
-    fa2i_comparison comparison = {0};
+    reference_comparison comparison = {0};
     fa2i_reference_request request = {.problem = problem_of(),
                                       .q = {q.host, SQ * HQ * D, HQ * D, D, 0},
                                       .k = {k.host, (paged ? PAGE : SK) * PLANE, PLANE, D, 0},
@@ -287,7 +287,7 @@ static void check_outputs(void)
         memcpy(in_order + i * dv,
                (uint16_t *)o.host + (((int64_t)wanted[i].batch * SQ + wanted[i].row) * HQ + wanted[i].head) * dv,
                (size_t)dv * sizeof *in_order);
-    fa2i_reference_compare(&reference, FA2_FP16, in_order, lse.host, &comparison);
+    reference_compare(&reference, FA2_FP16, in_order, lse.host, &comparison);
     if (comparison.error > 1)
         fprintf(stderr, "row %zu: %g, not %g\n", comparison.worst_row, comparison.worst_value,
                 comparison.worst_expected);

@@ -18,7 +18,6 @@
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "tests/check.h"
@@ -144,9 +143,8 @@ static void gather(fa2i_generator *generator, bool all, candidates *found)
         size_t count = 0;
         if ((!all && kind != turn && kind != KINDS - 1 - turn) || (problem.dtype == FA2_BF16 && target_arch < 80))
             continue;
-        char text[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(&problem, text, sizeof text);
-        must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count), text);
+        must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count),
+             fa2i_problem_shape(&problem).text);
         CHECK(count > 0);
         for (size_t j = 0; j < count && found->count < CANDIDATES_MAX; j++)
             found->texts[found->count++] = strdup(variants[j].text);

@@ -12,8 +12,6 @@
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
-#include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "tests/check.h"
 #include "tests/sim/bugs.h"
@@ -159,7 +157,7 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
     fa2i_loaded loaded = {0};
     fa2i_expected expected;
     fa2i_case c = {.problem = problem_of(b), .want_lse = 1, .q_magnitude = 2.0f, .seed = 3};
-    c.softcap = c.problem.softcap ? softcap : 0.0f;
+    c.factors.softcap = c.problem.softcap ? softcap : 0.0f;
     const char *shape;
     c.pattern = pattern_of(b, &shape);
     if (c.pattern != FA2I_PATTERN_NONE)

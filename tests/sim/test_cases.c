@@ -17,13 +17,10 @@
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
-#include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "tests/check.h"
 #include "tests/sim/must.h"
 #include "tests/sim/sim.h"
-#include "tuner/input/shapes.h"
 #include "tuner/judge/verify.h"
 #include "tuner/worker/bench_gpu.h"
 

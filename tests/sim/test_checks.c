@@ -14,6 +14,22 @@
     "st.shared.b32 [%r21], %r0; setp.gt.u32 %p1, %r0, 63; @%p1 bra LATER; bar.sync 1, 64;"                             \
     "setp.lt.u32 %p2, %r0, 32; @%p2 bra DONE; LATER: "
 
+/* Each lane writes 16 or 8 bytes of its own, and all are read; then warp 0 reads 4 bytes of thread 40. */
+#define WRITE_4(at) "st.shared.v4.b32 [" at "], {%r0, %r0, %r0, %r0};"
+#define WRITE_2(at) "st.shared.v2.b32 [" at "], {%r0, %r0};"
+#define READ_LATE(bytes_log2, write, offset)                                                                           \
+    "mov.u32 %r20, smem; shl.b32 %r21, %r0, " bytes_log2 "; add.s32 %r21, %r20, %r21;" write(                          \
+        "%r21") "bar.sync 0; ld.shared.b32 %r10, [%r21]; bar.sync 0; setp.lt.u32 %p1, %r0, 32;"                        \
+                "@%p1 ld.shared.b32 %r11, [%r20+" offset "];"
+
+/* Each lane writes 16 bytes. Then warp 0 reads half of those of thread 0; p2: thread 32. */
+#define HALF_READ                                                                                                      \
+    "mov.u32 %r20, smem; shl.b32 %r21, %r0, 4; add.s32 %r21, %r20, %r21;" WRITE_4(                                     \
+        "%r21") "bar.sync 0; setp.lt.u32 %p1, %r0, 32; setp.eq.u32 %p2, %r0, 32;"                                      \
+                "@%p1 ld.shared.v2.b32 {%r10, %r11}, [%r20+8];"
+/* rd9: the address of each lane's 4 or 16 bytes */
+#define OUT(bytes) "ld.param.u64 %rd9, [out]; mul.wide.u32 %rd8, %r0, " #bytes "; add.s64 %rd9, %rd9, %rd8;"
+
 typedef struct violation {
     const char *body;
     unsigned threads, shared_bytes;
@@ -43,6 +59,34 @@ static const violation violations[] = {
                   "setp.gt.u32 %p1, %r0, 31; @%p1 st.shared.b32 [%r20+4], %r0;",
      64, 256, CUDA_ERROR_LAUNCH_FAILED, "race: it writes shared memory at offset 4, read"},
     {SMEM_OF_LANE "st.shared.b32 [%r20], %r0;", 32, 256, CUDA_ERROR_LAUNCH_FAILED, "also written without a barrier"},
+    /* a whole warp writes; another warp has read one lane's words */
+    {READ_LATE("4", WRITE_4, "640") "bar.sync 0;" WRITE_4("%r21"), 64, 1024, CUDA_SUCCESS, ""},
+    {READ_LATE("4", WRITE_4, "640") "@!%p1 " WRITE_4("%r21"), 64, 1024, CUDA_ERROR_LAUNCH_FAILED,
+     "race: it writes shared memory at offset 640, read"},
+    {READ_LATE("3", WRITE_2, "324") "bar.sync 0;" WRITE_2("%r21"), 64, 512, CUDA_SUCCESS, ""},
+    {READ_LATE("3", WRITE_2, "324") "@!%p1 " WRITE_2("%r21"), 64, 512, CUDA_ERROR_LAUNCH_FAILED,
+     "race: it writes shared memory at offset 32"},
+    /* two lanes of it write the same */
+    {"mov.u32 %r20, smem; shr.u32 %r21, %r0, 1; shl.b32 %r21, %r21, 4; add.s32 %r21, %r20, %r21;" WRITE_4("%r21"), 32,
+     256, CUDA_ERROR_LAUNCH_FAILED, "also written without a barrier"},
+    /* a word, half of 16 bytes, and all of them */
+    {HALF_READ "@%p2 st.shared.b32 [%r20+4], %r0;", 64, 1024, CUDA_SUCCESS, ""},
+    {HALF_READ "@%p2 st.shared.b32 [%r20+12], %r0;", 64, 1024, CUDA_ERROR_LAUNCH_FAILED,
+     "race: it writes shared memory at offset 12, read"},
+    {HALF_READ "@%p2 st.shared.v2.b32 [%r20+8], {%r0, %r0};", 64, 1024, CUDA_ERROR_LAUNCH_FAILED,
+     "race: it writes shared memory at offset 8, read"},
+    {HALF_READ "@%p2 " WRITE_4("%r20"), 64, 1024, CUDA_ERROR_LAUNCH_FAILED,
+     "race: it writes shared memory at offset 0, read"},
+    /* the same in global memory */
+    {OUT(4) "st.global.u32 [%rd9], %r0;", 32, 0, CUDA_SUCCESS, ""},
+    {OUT(4) "st.global.u32 [%rd9], %r0; setp.lt.u32 %p1, %r0, 31; @%p1 ld.global.u32 %r10, [%rd9+4];", 32, 0,
+     CUDA_ERROR_LAUNCH_FAILED, "race: it reads global memory"},
+    {OUT(16) "st.global.v4.u32 [%rd9], {%r0, %r0, %r0, %r0}; setp.lt.u32 %p1, %r0, 31; @%p1 ld.global.u32 %r10, "
+             "[%rd9+20];",
+     32, 0, CUDA_ERROR_LAUNCH_FAILED, "race: it reads global memory"},
+    {OUT(16) "setp.lt.u32 %p1, %r0, 31; @%p1 ld.global.u32 %r10, [%rd9+20]; st.global.v4.u32 [%rd9], {%r0, %r0, %r0, "
+             "%r0};",
+     32, 0, CUDA_ERROR_LAUNCH_FAILED, "race: it writes global memory"},
     /* halves of one word by two threads are no race */
     {SMEM_OF_LANE "shl.b32 %r22, %r0, 1; add.s32 %r22, %r22, %r20; cvt.u16.u32 %h1, %r0;"
                   "st.shared.b16 [%r22], %h1; bar.warp.sync -1; ld.shared.b32 %r10, [%r20];",

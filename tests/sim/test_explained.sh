@@ -140,7 +140,7 @@ has said "code      the driver refuses what the database has: compiled again at 
 has json '"lost":false,"refused":true'
 has err "was compiled again, for compute_86: the driver refuses its sm_86 code (CUDA_ERROR_NO_BINARY_FOR_GPU)"
 run 0 explain --shape $shape --device 0 --db called.db
-has out "code      in the database"
+has out "code      in called.db"
 export FA2_NVRTC_LIBRARY=$without
 cp called.db both.db
 agree 0 arch both.db "SELECT 1" # what was compiled then serves where nothing can be compiled
@@ -148,7 +148,7 @@ agree 1 none cubins.db "SELECT 1"
 has err "the driver refuses its sm_86 code (CUDA_ERROR_NO_BINARY_FOR_GPU), and there is no NVRTC to compile it again"
 unset FA2_NVRTC_LIBRARY
 run 0 explain --shape $shape --arch sm_86 --db cubins.db # of a card elsewhere nothing is known
-has out "code      in the database"
+has out "code      in cubins.db"
 
 # ---- warm: later calls need no NVRTC, and find their choice stored; a program is run, and its calls count ----
 run 0 warm --device 0 --shape $shape --shape Hq=2,Sq=40,D=16 --db warm.db

@@ -1,11 +1,11 @@
 /*
- * Forward of fp32 on the software device, on $FA2_SIM_CARD.
+ * fp32 on the software device, on $FA2_SIM_CARD. test_fp32 forward|backward
  *
  * - Kernels of each product pass the cases of the tuner's verification, and with features some of them, without a race, an uninitialised read, a bank conflict or a sector too many.
- * - The relative L1 error of O against fp64 is at most 2e-6, as fa2.h states: 2048 keys, D = 128, normal numbers.
+ * - The relative L1 error of O, or of the gradients, against fp64 is at most 2e-6, as fa2.h states: 2048 keys, D = 128,
+ *   normal numbers. Deterministic gradients are the same bits at a second launch.
  */
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "tests/check.h"
@@ -103,6 +103,18 @@ static void run_few_cases(bench *b, const fa2_problem *class, const fa2i_variant
 
 /* ---- accuracy ---- */
 
+/* Launches again. All bits must be the same. */
+static void run_again(bench *b, const void *output, size_t bytes)
+{
+    uint32_t overwritten = 0;
+    void *again = fa2i_alloc(bytes);
+    must_be(again != NULL, "memory");
+    must(fa2i_bench_launch(&b->device, 0, &overwritten), "a second launch");
+    must(fa2i_bench_output(&b->device, NULL, 0, again), "its output");
+    CHECK(memcmp(output, again, bytes) == 0);
+    fa2i_free(again);
+}
+
 static void run_exact(bench *b, const fa2_problem *class, const fa2i_variant *variant)
 {
     fa2i_kernel kernel = {0};
@@ -120,6 +132,8 @@ static void run_exact(bench *b, const fa2_problem *class, const fa2i_variant *va
     const fa2i_errors errors = fa2i_expected_errors(&expected, output);
     printf("%s: relative error %.2g\n", variant->text, errors.relative);
     CHECK(errors.relative > 0 && errors.relative <= most_relative);
+    if (class->deterministic)
+        run_again(b, output, expected.output_bytes);
     fa2i_free(output);
     fa2i_expected_done(&expected);
     fa2i_kernel_done(&kernel);
@@ -127,9 +141,10 @@ static void run_exact(bench *b, const fa2_problem *class, const fa2i_variant *va
 
 /* ---- classes ---- */
 
-static fa2_problem class_of(int32_t head_dim, int32_t causal)
+static fa2_problem class_of(fa2_op op, int32_t head_dim, int32_t causal)
 {
     return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .op = op,
                          .dtype = FA2_FP32,
                          .batch = 1,
                          .heads_q = 8,
@@ -140,10 +155,13 @@ static fa2_problem class_of(int32_t head_dim, int32_t causal)
                          .causal = causal};
 }
 
-static void run_features(bench *b)
+static void run_forward(bench *b)
 {
-    fa2_problem classes[] = {class_of(8, 0),  class_of(40, 1), class_of(256, 0), class_of(64, 0), class_of(64, 1),
-                             class_of(64, 0), class_of(64, 1), class_of(64, 1),  class_of(72, 1)};
+    fa2_problem classes[] = {
+        class_of(FA2_OP_FORWARD, 8, 0),  class_of(FA2_OP_FORWARD, 40, 1), class_of(FA2_OP_FORWARD, 256, 0),
+        class_of(FA2_OP_FORWARD, 64, 0), class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 0),
+        class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 72, 1),
+        class_of(FA2_OP_FORWARD, 64, 1), class_of(FA2_OP_FORWARD, 64, 0)};
     classes[3].window = FA2_WINDOW_SLIDING;
     classes[4].alibi = classes[4].sinks = 1;
     classes[5].bias = FA2_BIAS_BOOL;
@@ -157,23 +175,60 @@ static void run_features(bench *b)
     classes[8].window = FA2_WINDOW_PREFIX;
     classes[8].window_left = 1;
     classes[8].window_right = -1;
+    classes[9].window = FA2_WINDOW_CHUNK;
+    classes[9].window_left = 100;
+    classes[9].window_right = -1;
+    classes[9].partial = FA2_PARTIAL_WRITE;
+    classes[10].bias = FA2_BIAS_BF16;
+    classes[10].sums = FA2_SUMS_FAST; /* permissions that no kernel of fp32 uses */
+    classes[10].scores = FA2_SCORES_INT8;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         visit(b, &classes[i], 0, run_few_cases);
 }
 
-int main(void)
+static void run_backward(bench *b)
+{
+    fa2_problem classes[] = {
+        class_of(FA2_OP_BACKWARD, 8, 0),  class_of(FA2_OP_BACKWARD, 40, 1),  class_of(FA2_OP_BACKWARD, 256, 0),
+        class_of(FA2_OP_BACKWARD, 64, 0), class_of(FA2_OP_BACKWARD, 64, 1),  class_of(FA2_OP_BACKWARD, 64, 0),
+        class_of(FA2_OP_BACKWARD, 64, 1), class_of(FA2_OP_BACKWARD, 128, 1), class_of(FA2_OP_BACKWARD, 72, 1),
+        class_of(FA2_OP_BACKWARD, 96, 1), class_of(FA2_OP_BACKWARD, 192, 1)};
+    classes[3].window = FA2_WINDOW_SLIDING;
+    classes[3].deterministic = 1;
+    classes[4].alibi = classes[4].sinks = 1;
+    classes[5].bias = FA2_BIAS_BOOL;
+    classes[5].varlen = 1;
+    classes[6].bias = FA2_BIAS_FP32_GRADIENT;
+    classes[6].partial = FA2_PARTIAL_MERGE;
+    classes[7].varlen = classes[7].deterministic = 1;
+    classes[8].head_dim_v = 40;
+    classes[8].window = FA2_WINDOW_PREFIX;
+    classes[8].window_left = 1;
+    classes[8].window_right = -1;
+    classes[9].window = FA2_WINDOW_CHUNK;
+    classes[9].window_left = 100;
+    classes[9].window_right = -1;
+    classes[9].partial = FA2_PARTIAL_WRITE;
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        visit(b, &classes[i], 0, run_few_cases);
+}
+
+int main(int argc, char **argv)
 {
     enum { STEP = 16, QUERIES = 64, KEYS = 2048 };
+    const bool backward = argc > 1 && strcmp(argv[1], "backward") == 0;
+    const fa2_op op = backward ? FA2_OP_BACKWARD : FA2_OP_FORWARD;
     static bench b;
     must(fa2i_generator_create(&b.generator), "the generator");
     must(fa2i_bench_open(&b.device, 0), "the device");
-    const fa2_problem plain = class_of(64, 1);
+    const fa2_problem plain = class_of(op, 64, 1);
     visit(&b, &plain, STEP, run_cases);
-    run_features(&b);
-    fa2_problem exact = class_of(128, 0);
+    (backward ? run_backward : run_forward)(&b);
+    fa2_problem exact = class_of(op, 128, 0);
     exact.heads_q = exact.heads_kv = 1;
     exact.seq_q = QUERIES;
     exact.seq_k = KEYS;
+    exact.deterministic = backward;
     visit(&b, &exact, 0, run_exact);
     printf("%d kernels, %d launches\n", b.kernels, b.runs);
     fa2i_bench_done(&b.device);

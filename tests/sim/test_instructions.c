@@ -115,6 +115,7 @@ static const vector vectors_of_all[] = {
     {"add.sat.f16x2 %r10, %r1, %r2;", 0x642b642c, 0xe42be42b, 0, 0x00003c00},
     {"add.sat.f16x2 %r10, %r1, %r2;", 0x3c008000, 0x34008000, 0, 0x3c000000},
     {"add.sat.f16x2 %r10, %r1, %r2;", 0x7e007c00, 0x3c003c00, 0, 0x00003c00},
+    {"add.f16x2 %r10, %r1, %r2;", 0x2c0038ff, 0x48004800, 0, 0x48084850},
     {"sub.f16x2 %r10, %r1, %r2;", 0x640064ff, 0x64806480, 0, 0xd80057f0},
     {"sub.f16x2 %r10, %r1, %r2;", 0x7c003c00, 0x7c000c00, 0, 0x7fff3c00},
     {"mul.f16x2 %r10, %r1, %r2;", 0x3c010001, 0x3c013800, 0, 0x3c020000},
@@ -129,6 +130,9 @@ static const vector vectors_of_all[] = {
     {FLOAT_2 "cvt.sat.f32.f32 %f10, %f1;" TO_R10, 0x7fc00000, 0, 0, 0},
     /* 1 - 2^-24 * 2^-24 is just below 1; 3 - 2^-24 rounds down, not to nearest */
     {FLOAT_2 "mov.f32 %f3, 0f3F800000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000, 0xb3800000, 0, 0x3f7fffff},
+    {FLOAT_2 "mov.f32 %f3, 0f4B400000; fma.rp.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000, 0x3f800000, 0, 0x4b400001},
+    {FLOAT_2 "mov.f32 %f3, 0f4B400000; fma.rp.f32 %f10, %f1, %f2, %f3;" TO_R10, 0xbf000000, 0x3f800000, 0, 0x4b400000},
+    {FLOAT_2 "mov.f32 %f3, 0f4B400000; fma.rp.f32 %f10, %f1, %f2, %f3;" TO_R10, 0xff800000, 0x3f800000, 0, 0xff800000},
     {FLOAT_2 "mov.f32 %f3, 0f40400000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0xb3800000, 0x3f800000, 0, 0x403fffff},
     {FLOAT_2 "mov.f32 %f3, 0f40400000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000, 0x3f800000, 0, 0x40400000},
     {FLOAT_2 "cvt.rzi.s32.f32 %r10, %f1;", 0xc0200000, 0, 0, 0xfffffffe},
@@ -481,6 +485,29 @@ static void test_constant_and_local(void)
     CHECK_EQ(bench_module(ptx, 2, 64, 0, 1, 1), CUDA_SUCCESS);
 }
 
+/* Words, pairs of words and bytes of local memory; generic addresses of local memory in even lanes, each with another
+ * offset, and of shared memory in odd lanes. */
+static void test_local(void)
+{
+    static const char body[] =
+        ".local .align 16 .b8 place[64]; st.local.v4.b32 [place+16], {%r1, %r2, %r3, %r4};"
+        "ld.local.u64 %rd10, [place+24]; mov.b64 {%r10, %r11}, %rd10; st.local.u8 [place+18], %r0;"
+        "ld.local.u32 %r12, [place+16]; st.local.u64 [place+8], %rd10; ld.local.v2.u32 {%r20, %r21}, [place+8];"
+        "xor.b32 %r11, %r11, %r20; mov.u64 %rd5, place; cvta.local.u64 %rd5, %rd5; mov.u64 %rd6, smem;"
+        "cvta.shared.u64 %rd6, %rd6; and.b32 %r22, %r0, 1; setp.eq.u32 %p1, %r22, 1; selp.b64 %rd5, %rd6, %rd5, %p1;"
+        "mul.wide.u32 %rd7, %r0, 2; and.b64 %rd8, %rd7, 60; add.s64 %rd5, %rd5, %rd8; st.u32 [%rd5], %r2;"
+        "ld.u32 %r13, [%rd5];";
+    uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
+    bench_bits(in, 33);
+    CHECK_EQ(bench_launch(&(bench_run){.body = body, .shared_bytes = 512, .in = in, .out = out}), CUDA_SUCCESS);
+    for (uint32_t l = 0; l < SIM_LANES; l++) {
+        CHECK_EQ(out[l], in[2 * SIM_LANES + l]);
+        CHECK_EQ(out[SIM_LANES + l], in[3 * SIM_LANES + l] ^ in[2 * SIM_LANES + l]);
+        CHECK_EQ(out[2 * SIM_LANES + l], (in[l] & 0xff00ffffu) | l << 16);
+        CHECK_EQ(out[3 * SIM_LANES + l], in[SIM_LANES + l]);
+    }
+}
+
 static void test_unknown(void)
 {
     static const char of_one_sm[] = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -540,6 +567,7 @@ int main(void)
     test_mma_signed(true);
     test_cp_async();
     test_constant_and_local();
+    test_local();
     test_unknown();
     bench_open("h200");
     test_vectors(vectors_of_sm90, sizeof vectors_of_sm90 / sizeof *vectors_of_sm90, 90);

@@ -16,7 +16,7 @@ winner() {
 
 run 0 --device 0 --shape $shape --db elsewhere.db
 mkdir share
-cp elsewhere.db share/card.db
+cp elsewhere.db share/shipped.db
 won=$(winner elsewhere.db)
 
 # ---- without it ----
@@ -69,10 +69,10 @@ has out "rule      shipped:"
 # ---- of another version: said, and it counts for nothing ----
 rm fa2.db
 mkdir newer
-cp share/card.db newer/card.db
+cp share/shipped.db newer/shipped.db
 python3 - <<'END'
 import sqlite3
-db = sqlite3.connect("newer/card.db")
+db = sqlite3.connect("newer/shipped.db")
 db.execute("UPDATE kernel SET variant = replace(variant, 'fwd_sm80 ', 'fwd_sm81 ')")
 db.commit()
 END
@@ -85,14 +85,26 @@ run 0 explain --shape $shape --device 0
 lacks err "unknown to this version"
 
 # ---- damaged, cut, not there: said, and no error ----
-head -c 30000 share/card.db >share/cut.db
-rm share/card.db
+cp share/shipped.db whole.db
+head -c 30000 whole.db >share/shipped.db
 call 0 1 2 48 16 1
 has out "rule       default:"
 run 0 explain --shape $shape --device 0
-has err "share/cut.db: database disk image is malformed"
+has err "share/shipped.db: database disk image is malformed"
 FA2_SHARE=$folder/nowhere
 run 0 explain --shape $shape --device 0
 has out "rule      default:"
 has err "nowhere: No such file or directory"
+
+# ---- the example's own options ----
+call 2 --sofcap 3
+has err "attention: there is no option --sofcap"
+has err "usage: attention"
+call 2 --db
+has err "attention: --db needs a value"
+call 2 --window 3
+has err 'attention: --window cannot be "3"'
+call 0 --backward --help
+has out "usage: attention"
+empty err
 summary

@@ -38,7 +38,21 @@ has out "rule       exact:"
 call_with 1 "" # no database of any kind
 run 0 explain --shape $shape --device 0 --db user.db
 has out "rule      exact:"
-has out "code      in the database"
+has out "code      in $PWD/system.db"
+run 0 explain --shape $shape --device 0 --db user.db --json
+has out "\"code_in\":\"$PWD/system.db\""
+run 0 explain --shape Hq=2,Sq=48,D=16 --device 0 --db user.db # the user's own
+has out "code      in user.db"
+run 0 explain --shape $shape --device 0 --db new-too.db
+has err "explaining without a database of yours"
+has out "code      in $PWD/system.db"
+FA2_DB=user.db run 1 show --shape $shape
+has err "nothing was measured for"
+has err "$PWD/system.db, a system database, has winners for some of these problems; show them with --db"
+FA2_DB=nowhere.db run 2 show --shape $shape
+has err "$PWD/system.db, a system database, has winners for some of these problems; show them with --db"
+FA2_DB=user.db run 1 show --op backward
+lacks err "a system database"
 run 0 explain --shape Hq=2,Sq=40,D=16,causal=1 --device 0 --db user.db # its times count for near problems, too
 has out "rule      nearest:"
 FA2_DB=user.db run 0 list
@@ -76,17 +90,36 @@ for damage in "UPDATE code SET data = zeroblob(length(data)) WHERE id IN $winner
     "UPDATE image SET code = (SELECT max(id) FROM code WHERE id NOT IN $winners)" "DELETE FROM image"; do
     alter "$damage"
     cp hurt.db hurt_before.db
+    # as a named file of the system, as one of its folder, and as the user's own
+    for layer in named second own; do
+        rm -rf made.db two
+        export FA2_NVRTC_LIBRARY=$without
+        case $layer in
+        named) export FA2_SYSTEM_DB="$PWD/hurt.db" ;;
+        second)
+            mkdir two
+            cp user.db two/a.db
+            cp hurt.db two/b.db
+            unset FA2_SYSTEM_DB
+            export FA2_SHARE="$PWD/two"
+            ;;
+        own)
+            export FA2_SYSTEM_DB='' FA2_SHARE=''
+            cp hurt.db made.db
+            chmod 600 made.db
+            ;;
+        esac
+        case $damage in
+        DELETE*) call_with 1 made.db ;;
+        *)
+            call_with 0 made.db # another kernel of the file
+            has out "it replaces the winner"
+            has out "its code is damaged or missing"
+            ;;
+        esac
+    done
     export FA2_SYSTEM_DB="$PWD/hurt.db"
     rm -f made.db
-    export FA2_NVRTC_LIBRARY=$without
-    case $damage in
-    DELETE*) call_with 1 made.db ;;
-    *)
-        call_with 0 made.db # another kernel of the file
-        has out "it replaces the winner"
-        has out "its code is damaged or missing"
-        ;;
-    esac
     unset FA2_NVRTC_LIBRARY
     call_with 0 made.db
     has err "was compiled again"
@@ -118,12 +151,51 @@ run 0 tune --device 0 --shape $shape --db ../elsewhere.db
 cd ..
 export FA2_NVRTC_LIBRARY=$without
 
-# ---- system.db in the folder of files that come with fa2 ----
+# ---- databases in the folder of files that come with fa2, in the order of their names ----
+unset FA2_NVRTC_LIBRARY
+run 0 --device 0 --shape Hq=2,Sq=64,D=16,causal=1 --db other.db
+export FA2_NVRTC_LIBRARY=$without
 mkdir share
-cp system.db share/
+cp other.db share/other.db
+cp system.db share/second.db
+cp system.db share/.hidden.db
+chmod 444 share/*.db
 export FA2_SHARE="$PWD/share"
 call_with 0 plain.db
 has out "rule       exact:"
+call 0 1 2 64 16 1 --db plain.db
+has out "rule       exact:"
+call 0 1 2 48 16 0 --db user.db
+has out "rule       exact:"
+FA2_DB=user.db run 0 list --json
+checks=$((checks + 1))
+python3 -c 'import json, os
+found = [os.path.basename(one["database"]) for one in json.load(open("out"))]
+assert found == ["user.db", "other.db", "second.db"], found' || fail "$ran"
+untouched share/other.db other.db
+untouched share/second.db system.db
+
+# the first file that has a winner gives it, whatever a later one says
+cp system.db share/zzz.db
+chmod 600 share/zzz.db
+sql share/zzz.db "UPDATE winner SET kernel = (SELECT max(id) FROM kernel WHERE id NOT IN (SELECT kernel FROM winner))"
+call_with 0 plain.db
+has out "rule       exact:"
+grep "^kernel" out >first
+mv share/zzz.db share/aaa.db
+call_with 0 plain.db
+has out "rule       exact:"
+checks=$((checks + 1))
+grep "^kernel" out | cmp -s first - && fail "$ran: the order of names does not count"
+
+# one that others can write is passed over, and the next one serves
+chmod 666 share/aaa.db
+call_with 0 plain.db
+has err "a system database is passed over: $PWD/share/aaa.db: "
+has out "rule       exact:"
+FA2_DB=user.db run 0 list
+has err "a system database is passed over: $PWD/share/aaa.db: "
+lacks out "share/aaa.db"
 export FA2_SYSTEM_DB=''
 call_with 1 plain.db
 summary

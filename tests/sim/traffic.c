@@ -3,6 +3,7 @@
  * so the insertion sort is one pass.
  */
 #include "traffic.h"
+#include <string.h>
 
 enum { BANKS = 32, SECTOR_BYTES = 32 };
 
@@ -86,20 +87,46 @@ static int sorted_addresses(uint32_t mask, const uint64_t address[SIM_LANES], ui
     return count;
 }
 
+/* Do all lanes access bytes next to each other, in their order? */
+static bool is_row(uint32_t mask, const uint64_t address[SIM_LANES], unsigned bytes)
+{
+    uint64_t differs = 0;
+    for (int l = 0; l < SIM_LANES; l++)
+        differs |= (address[l] - address[0]) ^ (uint64_t)bytes * (unsigned)l;
+    return differs == 0 && mask == SIM_ALL_LANES;
+}
+
+/* Copies the addresses of all lanes. Returns false if some lanes do not execute the instruction, or if an address is
+ * smaller than the one before. */
+static bool take_ascending(uint32_t mask, const uint64_t address[SIM_LANES], uint64_t out[SIM_LANES])
+{
+    bool descends = false;
+    for (int l = 1; l < SIM_LANES; l++)
+        descends |= address[l] < address[l - 1];
+    memcpy(out, address, SIM_LANES * sizeof *out);
+    return mask == SIM_ALL_LANES && !descends;
+}
+
 void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES], unsigned bytes)
 {
+    if (is_row(mask, address, bytes)) {
+        const uint64_t all = (uint64_t)bytes * SIM_LANES;
+        count->sectors += (address[0] + all - 1) / SECTOR_BYTES - address[0] / SECTOR_BYTES + 1;
+        count->sectors_ideal += all / SECTOR_BYTES;
+        return;
+    }
     uint64_t sorted[SIM_LANES];
-    const int lanes = sorted_addresses(mask, address, sorted);
-    uint64_t sectors = 0, next_sector = 0, different = 0, next_byte = 0;
-    for (int i = 0; i < lanes; i++) {
-        const uint64_t end = sorted[i] + bytes;
-        const uint64_t first = sorted[i] / SECTOR_BYTES, last = (end - 1) / SECTOR_BYTES;
-        const uint64_t from = first > next_sector || i == 0 ? first : next_sector;
-        sectors += last + 1 > from ? last + 1 - from : 0;
-        next_sector = last + 1;
-        const uint64_t begin = i == 0 || sorted[i] > next_byte ? sorted[i] : next_byte;
-        different += end > begin ? end - begin : 0;
-        next_byte = end;
+    int lanes = SIM_LANES;
+    if (mask == 0)
+        return;
+    if (!take_ascending(mask, address, sorted))
+        lanes = sorted_addresses(mask, address, sorted);
+    uint64_t sectors = (sorted[0] + bytes - 1) / SECTOR_BYTES - sorted[0] / SECTOR_BYTES + 1, different = bytes;
+    for (int i = 1; i < lanes; i++) {
+        const uint64_t end = sorted[i] + bytes, last_end = sorted[i - 1] + bytes;
+        const uint64_t first = sorted[i] / SECTOR_BYTES, next = (last_end - 1) / SECTOR_BYTES + 1;
+        sectors += (end - 1) / SECTOR_BYTES + 1 - (first > next ? first : next);
+        different += end - (sorted[i] > last_end ? sorted[i] : last_end);
     }
     count->sectors += sectors;
     count->sectors_ideal += (different + SECTOR_BYTES - 1) / SECTOR_BYTES;

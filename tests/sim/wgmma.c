@@ -14,7 +14,8 @@
 #include "wgmma.h"
 #include "access.h"
 
-enum { CHUNK = 16, SIDE = 8 };
+enum { CHUNK = SIM_OPERAND_CHUNK, SIDE = SIM_OPERAND_SIDE };
+enum { SPANS_MAX = 512 }; /* 256 rows of two chunks, or 16 of 32 */
 
 const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand)
 {
@@ -34,29 +35,24 @@ const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *re
     return NULL;
 }
 
-uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
-{
-    const uint32_t in_eight = row % SIDE * o->chunks * CHUNK;
-    uint32_t at = o->start + in_eight;
-    if (o->chunks == 1)
-        at += o->transposed ? part * o->stride + row / SIDE * o->leading : row / SIDE * o->stride + part * o->leading;
-    else
-        at += row / SIDE * o->stride + part % o->chunks * CHUNK + part / o->chunks * o->leading;
-    return at ^ (at >> 7 & (o->chunks - 1)) * CHUNK;
-}
-
-/* Returns how many chunks of `row`, from part `part` on, are adjacent in any order, up to `most`. *ret_at: their
- * beginning. */
-static unsigned run_of(const sim_operand *o, unsigned row, unsigned part, unsigned most, uint32_t *ret_at)
+/* Returns how many chunks of each of eight rows, from part `part` on, are adjacent in any order, up to `most`. ret_at:
+ * where they begin. */
+static unsigned runs_of(const sim_operand *o, unsigned row, unsigned part, unsigned most, uint32_t ret_at[SIDE])
 {
     unsigned chunks = o->chunks;
     while (chunks > most)
         chunks /= 2;
-    const uint32_t first = sim_operand_at(o, row, part), bytes = chunks * CHUNK;
-    const uint32_t last = sim_operand_at(o, row, part + chunks - 1);
-    const bool together = first / bytes == last / bytes;
-    *ret_at = together ? first / bytes * bytes : first;
-    return together ? chunks : 1;
+    const uint32_t bytes = chunks * CHUNK; /* a power of two */
+    uint32_t last[SIDE], apart = 0;
+    sim_operand_at(o, row, part, ret_at);
+    sim_operand_at(o, row, part + chunks - 1, last);
+    for (unsigned i = 0; i < SIDE; i++)
+        apart |= (ret_at[i] ^ last[i]) & (0 - bytes);
+    if (apart != 0)
+        return 1;
+    for (unsigned i = 0; i < SIDE; i++)
+        ret_at[i] &= 0 - bytes;
+    return chunks;
 }
 
 bool sim_operand_read(sim_warp *w, const sim_operand *o, unsigned first, unsigned rows)
@@ -65,13 +61,15 @@ bool sim_operand_read(sim_warp *w, const sim_operand *o, unsigned first, unsigne
     const unsigned part_first = o->transposed ? first / SIDE : 0;
     const unsigned part_count = o->transposed ? rows / SIDE : 2;
     /* Without a swizzle, eight rows of a part are adjacent. */
-    const unsigned step = o->chunks == 1 ? SIDE : 1;
-    for (unsigned row = row_first; row < row_first + row_count; row += step)
+    const unsigned joined = o->chunks == 1 ? SIDE : 1;
+    sim_span spans[SPANS_MAX];
+    unsigned count = 0;
+    for (unsigned row = row_first; row < row_first + row_count; row += SIDE)
         for (unsigned part = part_first, run; part < part_first + part_count; part += run) {
-            uint32_t at;
-            run = run_of(o, row, part, part_first + part_count - part, &at);
-            if (sim_shared_read_products(w, at, run * step * CHUNK) == NULL)
-                return false;
+            uint32_t at[SIDE];
+            run = runs_of(o, row, part, part_first + part_count - part, at);
+            for (unsigned i = 0; i < SIDE; i += joined)
+                spans[count++] = (sim_span){at[i], run * joined * CHUNK};
         }
-    return true;
+    return sim_shared_read_products(w, spans, count);
 }

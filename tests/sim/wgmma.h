@@ -2,14 +2,14 @@
  * Operands of wgmma in shared memory: matrix descriptors, and the elements that they name, by the PTX ISA's canonical
  * layouts. Also the record of a warp's products.
  */
-#ifndef SIM_WGMMA_H
-#define SIM_WGMMA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { SIM_PRODUCT_GROUPS = 16 };
+enum { SIM_OPERAND_CHUNK = 16, SIM_OPERAND_SIDE = 8 }; /* bytes; rows that a pattern repeats */
 
 /* An instruction of a warpgroup. All its warps must execute it with the same values. */
 typedef struct sim_group_step {
@@ -66,12 +66,24 @@ void sim_products_end(struct sim_block *block);
 /* Decodes a descriptor. Returns what is wrong with it, or NULL. */
 const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand);
 
-/* Returns the address of 8 elements of 16 bits, or of 16 of 8 bits. K-major: columns of k from 8 or 16 * part on, of row
- * `row`. MN-major: rows 8 * part and up of column `row` of k. */
-uint32_t sim_operand_at(const sim_operand *operand, unsigned row, unsigned part);
+/* Stores the addresses of 8 elements of 16 bits, or of 16 of 8 bits, for eight rows from `row` on, a multiple of 8.
+ * K-major: columns of k from 8 or 16 * part on, of each row. MN-major: rows 8 * part and up of each of eight columns of
+ * k, from `row` on. */
+static inline void sim_operand_at(const sim_operand *o, unsigned row, unsigned part, uint32_t at[SIM_OPERAND_SIDE])
+{
+    const unsigned eight = row / SIM_OPERAND_SIDE, chunks = o->chunks;
+    uint32_t first = o->start;
+    if (chunks == 1)
+        first += o->transposed ? part * o->stride + eight * o->leading : eight * o->stride + part * o->leading;
+    else
+        first += eight * o->stride + (part & (chunks - 1)) * SIM_OPERAND_CHUNK +
+                 (part >> __builtin_ctz(chunks)) * o->leading;
+    for (unsigned i = 0; i < SIM_OPERAND_SIDE; i++) {
+        const uint32_t plain = first + i * chunks * SIM_OPERAND_CHUNK;
+        at[i] = plain ^ (plain >> 7 & (chunks - 1)) * SIM_OPERAND_CHUNK;
+    }
+}
 
 /* Records that a warp's product reads 32 bytes of k of rows first ... first + rows - 1, multiples of 8. false: the
  * launch is stopped. */
 bool sim_operand_read(struct sim_warp *warp, const sim_operand *operand, unsigned first, unsigned rows);
-
-#endif

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 #include "runtime/ops/steps.h"
 
@@ -177,10 +176,8 @@ fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, cons
     FA2_TRY(fa2i_cache_evidence(cache, card, op, fa2i_op_of(&any)->abi, &w.evidence));
     for (size_t i = 0; i < w.evidence.kernel_count; i++)
         w.evidence.kernels[i].has_code = true;
-    list = fa2i_alloc_array(w.evidence.set_count + 1, sizeof *list);
-    w.others = fa2i_alloc_array(w.evidence.set_count + 1, sizeof *w.others);
-    if (list == NULL || w.others == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", w.evidence.set_count));
+    FA2_TRY(FA2I_NEW(list, w.evidence.set_count + 1));
+    FA2_TRY(FA2I_NEW(w.others, w.evidence.set_count + 1));
     for (size_t i = 0; i < w.evidence.set_count; i++) {
         const fa2i_known_set *set = &w.evidence.sets[i];
         if (!counts(&w, set))

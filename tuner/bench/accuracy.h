@@ -5,8 +5,7 @@
  * Loss and regret are the time of a kernel divided by the time of the fastest, minus 1. Errors come from the
  * cache and the generator. Not thread-safe.
  */
-#ifndef FA2I_ACCURACY_H
-#define FA2I_ACCURACY_H
+#pragma once
 
 #include "cache/content/evidence.h"
 #include "runtime/lua/generator.h"
@@ -36,5 +35,3 @@ fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, cons
 /* Spearman's rank correlation of count >= 2 pairs. Equal numbers share their ranks. Returns 0 if all numbers of one
  * side are equal. FA2_E_MEMORY. */
 fa2_status fa2i_rank_correlation(const double *x, const double *y, size_t count, double *ret_rho);
-
-#endif

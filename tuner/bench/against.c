@@ -24,10 +24,9 @@ static bool is_of(const fa2i_rows *rows, size_t row, const fa2i_card *card)
 /* Returns us of a problem in the earlier benchmark; 0: it has none. */
 static double find_earlier(const fa2i_rows *rows, const fa2i_card *card, const char *shape)
 {
-    for (size_t i = 0; i < fa2i_rows_count(rows); i++) {
+    for (size_t i = 0; i < fa2i_rows_count(rows); i++)
         if (is_of(rows, i, card) && is_text(fa2i_rows_cell(rows, i, SHAPE), shape))
             return strtod(fa2i_rows_cell(rows, i, MEDIAN_US), NULL);
-    }
     return 0;
 }
 
@@ -40,14 +39,21 @@ fa2_status fa2i_against_check(const fa2i_against *against, bool cold)
                      against->path, then, now, cold ? "leave out" : "add");
 }
 
-static void add_row(fa2i_table *table, const char *shape, double now, double then, bool slower)
+static fa2_status no_time(const fa2i_against *against, const fa2i_card *card)
 {
-    char texts[3][32];
-    snprintf(texts[0], sizeof *texts, "%.2f", then);
-    snprintf(texts[1], sizeof *texts, "%.2f", now);
-    snprintf(texts[2], sizeof *texts, "%.3f", now / then);
-    const char *cells[] = {shape, texts[0], texts[1], texts[2], slower ? "too slow" : ""};
-    fa2i_table_add(table, cells);
+    return fa2i_fail(FA2_E_INVALID,
+                     "%s: has no time of these problems on %s with %d SMs; fa2-tune bench --json makes such a file",
+                     against->path, card->name, card->sm_count);
+}
+
+fa2_status fa2i_against_meets(const fa2i_against *against, const fa2i_card *card, const fa2_problem *problems,
+                              size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (find_earlier(&against->earlier, card, fa2i_problem_shape(&problems[i]).text) > 0)
+            return FA2_OK;
+    }
+    return no_time(against, card);
 }
 
 fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card, const fa2i_benchmark *list,
@@ -60,18 +66,17 @@ fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card
     fa2i_table_init(&table, "lrrrl", titles);
     for (size_t i = 0; i < count; i++) {
         const fa2i_timed *first = &list[i].timed[0]; /* the runtime's choice */
-        char shape[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(&list[i].problem, shape, sizeof shape);
-        const double then = find_earlier(&against->earlier, card, shape);
+        const fa2i_shape shape = fa2i_problem_shape(&list[i].problem);
+        const double then = find_earlier(&against->earlier, card, shape.text);
         if (list[i].count == 0 || first->outcome != FA2I_OUTCOME_OK || then <= 0)
             continue;
-        const bool slower = against->most > 0 && first->us.order.median > against->most * then;
-        add_row(&table, shape, first->us.order.median, then, slower);
+        const double now = first->us.order.median;
+        const bool slower = against->most > 0 && now > against->most * then;
+        fa2i_table_row(&table, "%s\t%.2f\t%.2f\t%.3f\t%s", shape.text, then, now, now / then, slower ? "too slow" : "");
         *ret_slower += slower;
     }
     if (fa2i_table_rows(&table) == 0) {
-        st = fa2i_fail(FA2_E_INVALID, "%s: has no time of these problems on %s with %d SMs", against->path, card->name,
-                       card->sm_count);
+        st = no_time(against, card); /* those that it has were not timed now */
     } else {
         fa2i_shown_print(out, "\nagainst %s\n", against->path);
         st = fa2i_table_print(&table, out);

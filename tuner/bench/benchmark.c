@@ -234,9 +234,7 @@ static fa2_status check_all(work *w, const fa2i_case *c)
     fa2i_expected expected = {0};
     void *output = NULL;
     FA2_TRY(fa2i_expected_sampled(c, FA2I_BENCHMARK_SEED + 1, w->all->threads, &expected));
-    output = fa2i_alloc(expected.output_bytes);
-    if (output == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampled rows"));
+    FA2_TRY(fa2i_new(&output, expected.output_bytes, 1));
     for (size_t i = 0; i < w->out->count && !stopped(w); i++)
         if (takes_part(w, i))
             FA2_TRY(check_kernel(w, i, &expected, output));
@@ -279,9 +277,7 @@ static fa2_status find_errors(work *w, int kind)
     exact.problem = fa2i_precisions_exact(&c.problem);
     FA2_TRY(fa2i_worker_case(w->all->worker, &c));
     FA2_TRY(fa2i_expected_sampled(&exact, FA2I_BENCHMARK_SEED + 1, w->all->threads, &expected));
-    output = fa2i_alloc(expected.output_bytes);
-    if (output == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampled rows"));
+    FA2_TRY(fa2i_new(&output, expected.output_bytes, 1));
     for (size_t i = 0; i < w->out->count && !stopped(w); i++)
         if (takes_part(w, i))
             FA2_TRY(find_error(w, i, &expected, output, &w->out->timed[i].relative[kind]));
@@ -417,11 +413,8 @@ static fa2_status time_all(work *w)
     double best_us = 0;
     out->runs = w->all->gpu.modelled ? 1 : w->all->runs;
     out->launches = 1;
-    for (size_t i = 0; i < out->count; i++) {
-        w->samples[i] = fa2i_alloc_array(out->runs + PILOTS, sizeof *w->samples[i]);
-        if (w->samples[i] == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu samples", out->runs);
-    }
+    for (size_t i = 0; i < out->count; i++)
+        FA2_TRY(FA2I_NEW(w->samples[i], out->runs + PILOTS));
     if (!w->all->gpu.modelled) {
         FA2_TRY(choose_launches(w, &out->launches, &best_us));
         FA2_TRY(run_rounds(w, FA2I_BENCHMARK_WARMUP, false, out->launches, best_us));
@@ -453,7 +446,6 @@ static void describe(const fa2_problem *problem, fa2i_benchmark *out)
         2 * fa2i_forward_flop_unmasked(problem) / (2.0 * (problem->head_dim + fa2i_head_dim_v(problem)));
 }
 
-/* Says whether a status concerns this problem alone. */
 static bool is_of_problem(fa2_status status)
 {
     return status == FA2_E_UNSUPPORTED || status == FA2_E_CUDA || status == FA2_E_NO_NVRTC;
@@ -464,7 +456,6 @@ fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem, 
     fa2_status st = FA2_OK;
     work w = {.all = all, .out = ret_benchmark, .random = FA2I_BENCHMARK_SEED};
     const fa2i_case c = fa2i_case_of(problem, FA2I_TUNE_SEED);
-
     describe(problem, ret_benchmark);
     FA2_TRY(enter_choices(&w));
     FA2_TRY(enter_naive(&w));

@@ -19,8 +19,7 @@
  * It only reads the database, if there is one. Times are us, sizes bytes. Errors: a kernel's failure is in its record.
  * A status means that the benchmark cannot go on. Not thread-safe.
  */
-#ifndef FA2I_BENCHMARK_H
-#define FA2I_BENCHMARK_H
+#pragma once
 
 #include <signal.h>
 #include "tuner/bench/ceilings.h"
@@ -96,5 +95,3 @@ void fa2i_benchmarks_done(fa2i_benchmarks *all);
 
 /* Measures one problem. If it cannot be measured, returns FA2_OK with a message in *ret_benchmark. */
 fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem, fa2i_benchmark *ret_benchmark);
-
-#endif

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "runtime/base/status.h"
+#include "runtime/base/shown.h"
 
 enum {
     SMALL_BYTES = 4096, /* kernels that do not measure memory also get some */
@@ -80,6 +80,14 @@ double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dt
     return most;
 }
 
+void fa2i_ceiling_print(const fa2i_ceiling *ceiling, FILE *out)
+{
+    fa2i_json_write(out, "'name':%s,'unit':%s,'rate':%.6g", ceiling->name, ceiling->unit,
+                    fa2i_json_known(ceiling->rate));
+    if (ceiling->rate <= 0)
+        fa2i_json_write(out, ",'why':%s", ceiling->why);
+}
+
 static int64_t bytes_of(where memory, const fa2i_gpu *gpu)
 {
     const int64_t l2 = gpu->card.l2_bytes > 0 ? gpu->card.l2_bytes : 1 << 22;
@@ -145,7 +153,6 @@ done:
     return st;
 }
 
-/* Says whether a status concerns one kernel alone. */
 static bool is_of_kernel(fa2_status status)
 {
     return status == FA2_E_UNSUPPORTED || status == FA2_E_NO_NVRTC || status == FA2_E_CUDA;

@@ -6,9 +6,9 @@
  * at once. On a software device it is modelled: the time that one more iteration would add. Errors: a ceiling's failure
  * is in its record. A status means that the measurement cannot go on. Not thread-safe.
  */
-#ifndef FA2I_CEILINGS_H
-#define FA2I_CEILINGS_H
+#pragma once
 
+#include <stdio.h>
 #include "tuner/bench/kernels.h"
 #include "tuner/bench/nvml.h"
 #include "tuner/worker/worker.h"
@@ -41,8 +41,9 @@ typedef struct fa2i_ceiling {
 fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker, const volatile sig_atomic_t *stop,
                                  const fa2i_nvml *nvml, fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS]);
 
+/* Prints the members name, unit, rate and, without a rate, why of a JSON object. */
+void fa2i_ceiling_print(const fa2i_ceiling *ceiling, FILE *out);
+
 /* Returns the best measured rate of products of a dtype that are summed in fp32, in TFLOPS; 0: none was measured. No
  * ceiling is of fp32. */
 double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dtype dtype);
-
-#endif

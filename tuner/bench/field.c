@@ -5,7 +5,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 #include "tuner/judge/case.h"
 #include "tuner/report/table.h"
@@ -107,51 +106,31 @@ void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa
     char reasons[160];
     const fa2i_card *card = &gpu->card;
     fa2i_held_back_text(seen->held_back, reasons, sizeof reasons);
-    fprintf(out, "{\"fa2_report\":\"about\",\"fa2\":\"%d.%d.%d\",\"device\":", FA2_VERSION_MAJOR, FA2_VERSION_MINOR,
-            FA2_VERSION_PATCH);
-    fa2i_json_string(out, card->name);
-    fprintf(out,
-            ",\"arch\":%d,\"sm_count\":%d,\"memory_bytes\":%zu,\"cuda\":%d,\"nvrtc\":%d,"
-            "\"modelled\":%s,\"driver\":",
-            card->arch, card->sm_count, gpu->memory_bytes, gpu->driver, gpu->target.nvrtc,
-            gpu->modelled ? "true" : "false");
-    fa2i_json_string(out, nvml->driver[0] == '\0' ? NULL : nvml->driver);
-    fprintf(out,
-            ",\"seed\":%d,\"looks\":%zu,\"sm_mhz\":[%u,%u],\"memory_mhz\":%u,\"celsius\":[%u,%u],"
-            "\"held_back\":\"%s\"}\n",
-            FA2I_FIELD_SEED, seen->looks, seen->sm_mhz_least, seen->sm_mhz_most, seen->memory_mhz, seen->celsius_least,
-            seen->celsius_most, reasons);
+    fa2i_json_write(out, "{'fa2_report':'about','fa2':'%d.%d.%d','device':%s,'arch':%d,'sm_count':%d,",
+                    FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH, card->name, card->arch, card->sm_count);
+    fa2i_json_write(out, "'memory_bytes':%zu,'cuda':%d,'nvrtc':%d,'modelled':%i,'driver':%s,", gpu->memory_bytes,
+                    gpu->driver, gpu->target.nvrtc, gpu->modelled,
+                    nvml->driver[0] == '\0' ? fa2i_json_null : nvml->driver);
+    fa2i_json_write(out, "'seed':%d,'looks':%zu,'sm_mhz':[%u,%u],'memory_mhz':%u,'celsius':[%u,%u],'held_back':%s}\n",
+                    FA2I_FIELD_SEED, seen->looks, seen->sm_mhz_least, seen->sm_mhz_most, seen->memory_mhz,
+                    seen->celsius_least, seen->celsius_most, reasons);
 }
 
 void fa2i_field_print_ceiling(const fa2i_ceiling *ceiling, FILE *out)
 {
-    fprintf(out, "{\"fa2_report\":\"ceiling\",\"name\":\"%s\",\"unit\":\"%s\",\"rate\":", ceiling->name, ceiling->unit);
-    if (ceiling->rate > 0) {
-        fprintf(out, "%.6g}\n", ceiling->rate);
-        return;
-    }
-    fputs("null,\"why\":", out);
-    fa2i_json_string(out, ceiling->why);
+    fputs("{\"fa2_report\":\"ceiling\",", out);
+    fa2i_ceiling_print(ceiling, out);
     fputs("}\n", out);
 }
 
 void fa2i_field_print_problem(const fa2i_accuracy *problem, FILE *out)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&problem->problem, shape, sizeof shape);
-    fputs("{\"fa2_report\":\"problem\",\"problem\":", out);
-    fa2i_json_string(out, shape);
-    fprintf(out,
-            ",\"variants\":%zu,\"best_us\":%.6g,\"rank_correlation\":%.4f,\"first_loss\":%.5f,"
-            "\"first\":",
-            problem->variants, problem->best_us, problem->rank_correlation, problem->first_loss);
-    fa2i_json_string(out, problem->first);
-    if (problem->regret == FA2I_ACCURACY_UNKNOWN)
-        fputs(",\"regret\":null,\"chosen\":", out);
-    else
-        fprintf(out, ",\"regret\":%.5f,\"chosen\":", problem->regret);
-    fa2i_json_string(out, problem->chosen);
-    fputs("}\n", out);
+    fa2i_json_write(out,
+                    "{'fa2_report':'problem','problem':%s,'variants':%zu,'best_us':%.6g,'rank_correlation':%.4f,"
+                    "'first_loss':%.5f,'first':%s,'regret':%.5f,'chosen':%s}\n",
+                    fa2i_problem_shape(&problem->problem).text, problem->variants, problem->best_us,
+                    problem->rank_correlation, problem->first_loss, problem->first,
+                    problem->regret == FA2I_ACCURACY_UNKNOWN ? (double)NAN : problem->regret, problem->chosen);
 }
 
 static void format_summary(const fa2i_field_summary *s, char *out, size_t out_bytes)
@@ -192,10 +171,8 @@ fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *co
     if (count > 0 && sorted[0]->first_loss > 0)
         fputs("problems on which the model's first choice loses most:\n", out);
     for (size_t i = 0; i < count && i < FA2I_FIELD_MISSES && sorted[i]->first_loss > 0; i++) {
-        char shape[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(&sorted[i]->problem, shape, sizeof shape);
         fa2i_shown_print(out, "  +%.1f %% of %.4g us  %s\n    %s\n", 100 * sorted[i]->first_loss, sorted[i]->best_us,
-                         shape, sorted[i]->first);
+                         fa2i_problem_shape(&sorted[i]->problem).text, sorted[i]->first);
     }
     fa2i_free(sorted);
     return FA2_OK;

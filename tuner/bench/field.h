@@ -11,8 +11,7 @@
  *
  * Errors: FA2_E_IO, and errors of the cache and the generator. Not thread-safe.
  */
-#ifndef FA2I_FIELD_H
-#define FA2I_FIELD_H
+#pragma once
 
 #include <stdio.h>
 #include "tuner/bench/accuracy.h"
@@ -50,5 +49,3 @@ fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *co
  * in *ret_different. FA2_E_IO. FA2_E_INVALID: the file has no summaries. */
 fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summaries, size_t count, FILE *out,
                               size_t *ret_different);
-
-#endif

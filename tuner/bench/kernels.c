@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/search/compile_all.h"
 
 /* Reads a kernel by its key from the database, or compiles it. */

@@ -2,8 +2,7 @@
  * The kernels of a benchmark. Each variant is there once, from the database or compiled, numbered in the order of its
  * first use. The number is its id in the worker. Not thread-safe.
  */
-#ifndef FA2I_BENCH_KERNELS_H
-#define FA2I_BENCH_KERNELS_H
+#pragma once
 
 #include "cache/cache.h"
 #include "runtime/lua/generator.h"
@@ -26,5 +25,3 @@ fa2_status fa2i_kernel_list_find(fa2i_kernel_list *list, const fa2i_variant *var
 const fa2i_kernel *fa2i_kernel_list_get(void *list, uint32_t id);
 
 void fa2i_kernel_list_done(fa2i_kernel_list *list); /* does not close borrowed members */
-
-#endif

@@ -3,8 +3,7 @@
  * causes of lower clocks, energy. Missing values are unknown; nothing fails because of them. FA2_NVML_LIBRARY may name
  * the library. Not thread-safe.
  */
-#ifndef FA2I_NVML_H
-#define FA2I_NVML_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ void fa2i_held_back_text(uint64_t held_back, char *out, size_t out_bytes);
 
 /* Reads the energy that the card has used since some fixed time, in mJ. Returns false if it does not count energy. */
 bool fa2i_nvml_energy(const fa2i_nvml *nvml, uint64_t *ret_mj);
-
-#endif

@@ -1,7 +1,6 @@
 #include "tuner/bench/precisions.h"
 
 #include <string.h>
-#include "runtime/base/status.h"
 #include "tuner/report/table.h"
 
 typedef struct precision {
@@ -81,31 +80,22 @@ static bool is_timed(const fa2i_benchmark *b)
     return b->count > 0 && b->timed[0].outcome == FA2I_OUTCOME_OK && b->timed[0].us.n > 0;
 }
 
-static void format_error(double error, char *out, size_t out_bytes)
+static const char *format_error(double error, char out[32])
 {
-    if (error < 0)
-        snprintf(out, out_bytes, "-");
-    else if (error > 1e3)
-        snprintf(out, out_bytes, "not finite");
-    else
-        snprintf(out, out_bytes, "%.3g %%", 100 * error);
+    snprintf(out, 32, error < 0 ? "-" : error > 1e3 ? "not finite" : "%.3g %%", 100 * error);
+    return out;
 }
 
 static void add_row(fa2i_table *table, const fa2i_benchmark *b, double exact_us)
 {
-    enum { COLUMNS = 3 + FA2I_NUMBERS };
-    char cells[COLUMNS][32];
-    const char *row[COLUMNS];
+    char gain[32], errors[FA2I_NUMBERS][32];
     const fa2i_timed *t = &b->timed[0];
-    snprintf(cells[0], sizeof cells[0], "%s%s", name_of(&b->problem),
-             b->problem.kv_scales == FA2_SCALES_FP16 ? " fp16" : "");
-    snprintf(cells[1], sizeof cells[1], "%.3f", t->us.order.median);
-    snprintf(cells[2], sizeof cells[2], exact_us > 0 ? "%.3f" : "-", exact_us / t->us.order.median);
-    for (int i = 0; i < FA2I_NUMBERS; i++)
-        format_error(t->relative[i], cells[3 + i], sizeof cells[3 + i]);
-    for (int i = 0; i < COLUMNS; i++)
-        row[i] = cells[i];
-    fa2i_table_add(table, row);
+    _Static_assert(FA2I_NUMBERS == 4, "the row has a column for each");
+    snprintf(gain, sizeof gain, exact_us > 0 ? "%.3f" : "-", exact_us / t->us.order.median);
+    fa2i_table_row(table, "%s%s\t%.3f\t%s\t%s\t%s\t%s\t%s", name_of(&b->problem),
+                   b->problem.kv_scales == FA2_SCALES_FP16 ? " fp16" : "", t->us.order.median, gain,
+                   format_error(t->relative[0], errors[0]), format_error(t->relative[1], errors[1]),
+                   format_error(t->relative[2], errors[2]), format_error(t->relative[3], errors[3]));
 }
 
 fa2_status fa2i_precisions_print(const fa2i_benchmark *list, size_t count, FILE *out)
@@ -115,7 +105,6 @@ fa2_status fa2i_precisions_print(const fa2i_benchmark *list, size_t count, FILE 
     fa2_status st = FA2_OK;
     for (size_t first = 0; first < count && st == FA2_OK; first++) {
         const fa2_problem exact = fa2i_precisions_exact(&list[first].problem);
-        char shape[FA2I_PROBLEM_CHARS];
         fa2i_table table;
         double exact_us = 0;
         bool is_new = fa2i_precisions_apply(&exact);
@@ -133,10 +122,8 @@ fa2_status fa2i_precisions_print(const fa2i_benchmark *list, size_t count, FILE 
             if (is_timed(&list[i]) && memcmp(&exact, &other, sizeof exact) == 0)
                 add_row(&table, &list[i], exact_us);
         }
-        fa2i_problem_format(&exact, shape, sizeof shape);
-        fprintf(out, "\nby precision: %s; errors of O, relative to fp64\n", shape);
-        st = fa2i_table_print(&table, out);
-        fa2i_table_done(&table);
+        fprintf(out, "\nby precision: %s; errors of O, relative to fp64\n", fa2i_problem_shape(&exact).text);
+        st = fa2i_table_end(&table, out);
     }
     return st;
 }

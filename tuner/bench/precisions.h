@@ -2,8 +2,7 @@
  * Problems that differ only in precision: makes them, and prints a table of their times and errors. Pure except for the
  * printing; not thread-safe.
  */
-#ifndef FA2I_PRECISIONS_H
-#define FA2I_PRECISIONS_H
+#pragma once
 
 #include <stdio.h>
 #include "tuner/bench/benchmark.h"
@@ -21,5 +20,3 @@ fa2_status fa2i_precisions_extend(fa2i_shapes *shapes);
 
 /* Prints a table for each exact problem of the list. FA2_E_MEMORY. */
 fa2_status fa2i_precisions_print(const fa2i_benchmark *list, size_t count, FILE *out);
-
-#endif

@@ -1,7 +1,6 @@
 #include "tuner/bench/print.h"
 
 #include <string.h>
-#include "runtime/base/status.h"
 #include "tuner/report/table.h"
 
 /* Returns the rate for a time in us. */
@@ -52,9 +51,7 @@ static void print_size(double bytes, FILE *out)
 
 static void print_head(const fa2i_benchmark *b, FILE *out)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&b->problem, shape, sizeof shape);
-    fprintf(out, "\n%s\n  %.4g GFLOP, ", shape, b->flop * 1e-9);
+    fprintf(out, "\n%s\n  %.4g GFLOP, ", fa2i_problem_shape(&b->problem).text, b->flop * 1e-9);
     print_size(b->bytes, out);
     fprintf(out, " to move at least: %.1f FLOP per byte; an S x S matrix has ", b->flop / b->bytes);
     print_size(b->square_bytes, out);
@@ -62,52 +59,39 @@ static void print_head(const fa2i_benchmark *b, FILE *out)
 }
 
 /* "61 %" */
-static void format_share(double share, char *out, size_t out_bytes)
+static const char *format_share(double share, char out[32])
 {
-    snprintf(out, out_bytes, share > 0 ? "%.1f %%" : "-", 100 * share);
+    snprintf(out, 32, share > 0 ? "%.1f %%" : "-", 100 * share);
+    return out;
 }
 
-/* Prints a number. If it is not positive, prints the text for unknown. */
-static void print_known(double number, const char *unknown, FILE *out)
+/* Prints a number, or nothing unless it is positive: then it is not known. */
+static void print_known(double number, FILE *out)
 {
     if (number > 0)
         fprintf(out, "%.6g", number);
-    else
-        fputs(unknown, out);
 }
 
 static fa2_status print_times(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
 {
-    enum { COLUMNS = 12 };
-    static const char *const titles[COLUMNS] = {"",   "mean us", "sd",      "95 % CI", "median",  "q1",
-                                                "q3", "TFLOPS",  "of most", "GB/s",    "of copy", "x first"};
+    static const char *const titles[] = {"",   "mean us", "sd",      "95 % CI", "median",  "q1",
+                                         "q3", "TFLOPS",  "of most", "GB/s",    "of copy", "x first"};
     fa2i_table table;
     fa2i_table_init(&table, "lrrrrrrrrrrr", titles);
     for (size_t i = 0; i < b->count; i++) {
         const fa2i_timed *t = &b->timed[i];
-        char cells[COLUMNS - 1][32];
-        const char *row[COLUMNS] = {t->role};
-        if (!is_timed(t)) {
-            fa2i_table_add(&table, row);
-            continue;
-        }
         const fa2i_summary *s = &t->us;
-        const double numbers[] = {s->mean, s->sd, s->ci95, s->order.median, s->order.q1, s->order.q3};
-        for (int j = 0; j < 6; j++)
-            snprintf(cells[j], sizeof cells[j], j == 2 ? "+-%.3f" : "%.3f", numbers[j]);
-        snprintf(cells[6], sizeof cells[6], "%.2f", tflops(b, s->order.median));
-        format_share(tensor_share(all, b, s->order.median), cells[7], sizeof cells[7]);
-        snprintf(cells[8], sizeof cells[8], "%.1f", gigabytes_per_s(b, s->order.median));
-        format_share(copy_share(all, b, s->order.median), cells[9], sizeof cells[9]);
-        snprintf(cells[10], sizeof cells[10], "%.2f",
-                 is_timed(&b->timed[0]) ? s->order.median / b->timed[0].us.order.median : 1.0);
-        for (int j = 0; j < COLUMNS - 1; j++)
-            row[j + 1] = cells[j];
-        fa2i_table_add(&table, row);
+        const double us = s->order.median, first_us = is_timed(&b->timed[0]) ? b->timed[0].us.order.median : us;
+        char of_most[32], of_copy[32];
+        if (!is_timed(t))
+            fa2i_table_row(&table, "%s", t->role);
+        else
+            fa2i_table_row(&table, "%s\t%.3f\t%.3f\t+-%.3f\t%.3f\t%.3f\t%.3f\t%.2f\t%s\t%.1f\t%s\t%.2f", t->role,
+                           s->mean, s->sd, s->ci95, us, s->order.q1, s->order.q3, tflops(b, us),
+                           format_share(tensor_share(all, b, us), of_most), gigabytes_per_s(b, us),
+                           format_share(copy_share(all, b, us), of_copy), us / first_us);
     }
-    const fa2_status st = fa2i_table_print(&table, out);
-    fa2i_table_done(&table);
-    return st;
+    return fa2i_table_end(&table, out);
 }
 
 static bool is_naive(const fa2i_timed *t)
@@ -115,20 +99,12 @@ static bool is_naive(const fa2i_timed *t)
     return strcmp(t->role, "naive") == 0;
 }
 
-/* Returns the rule that chose the kernel; NULL for naive. */
-static const char *rule_text(const fa2i_timed *t)
-{
-    return is_naive(t) ? NULL : fa2_rule_string(t->rule);
-}
-
 static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
 {
-    char brief[FA2I_VARIANT_CHARS];
-    fa2i_variant_brief(t->variant, brief, sizeof brief);
     if (is_naive(t))
         fputs("naive: three kernels with S x S in memory, fp32 products without tensor cores\n", out);
     else
-        fa2i_shown_print(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
+        fa2i_shown_print(out, "%s: %s (%s)\n", t->role, fa2i_variant_brief(t->variant).text, fa2_rule_string(t->rule));
     if (!is_timed(t)) {
         fa2i_shown_print(out, "  not timed: %s: %s\n", fa2i_outcome_string(t->outcome), t->detail);
         return;
@@ -236,12 +212,8 @@ static void print_csv_head(FILE *out)
 static void print_csv_problem(const fa2i_benchmark *b, FILE *out)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        const int32_t value = fa2i_field_get(&b->problem, field);
-        const char *word = fa2i_field_word(field, value);
-        if (word != NULL)
-            fprintf(out, "%s,", word);
-        else
-            fprintf(out, "%d,", (int)value);
+        char value[FA2I_VALUE_CHARS];
+        fprintf(out, "%s,", fa2i_field_text(&b->problem, field, value));
     }
 }
 
@@ -254,9 +226,9 @@ static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b,
     }
     fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,", s->mean, s->sd, s->ci95, s->order.min,
             s->order.q1, s->order.median, s->order.q3, s->max, fa2i_summary_is_wide(s), tflops(b, s->order.median));
-    print_known(tensor_share(all, b, s->order.median), "", out);
+    print_known(tensor_share(all, b, s->order.median), out);
     fprintf(out, ",%.6g,", gigabytes_per_s(b, s->order.median));
-    print_known(copy_share(all, b, s->order.median), "", out);
+    print_known(copy_share(all, b, s->order.median), out);
 }
 
 /* Prints a problem that was not measured: the message is its detail, and other cells are empty. */
@@ -274,9 +246,8 @@ static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE 
         print_csv_message(b, out);
     for (size_t i = 0; i < b->count; i++) {
         const fa2i_timed *t = &b->timed[i];
-        const char *rule = rule_text(t);
         print_csv_problem(b, out);
-        fprintf(out, "%s,%s,", t->role, rule == NULL ? "" : rule);
+        fprintf(out, "%s,%s,", t->role, is_naive(t) ? "" : fa2_rule_string(t->rule));
         print_csv_text(t->variant, out);
         fprintf(out, ",%s,", fa2i_outcome_string(t->outcome));
         print_csv_text(is_timed(t) ? "" : t->detail, out);
@@ -284,7 +255,7 @@ static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE 
         print_csv_times(all, b, t, out);
         fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g,", b->flop, b->bytes, memory_bytes(b, t), b->square_bytes,
                 t->errors.max, t->errors.mean);
-        print_known(t->mj, "", out);
+        print_known(t->mj, out);
         fputc('\n', out);
     }
 }
@@ -294,86 +265,70 @@ static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE 
 static void print_json_begin(const fa2i_benchmarks *all, FILE *out)
 {
     const fa2i_card *card = &all->gpu.card;
-    fputs("{\"device\":", out);
-    fa2i_json_string(out, card->name);
-    fprintf(out,
-            ",\"arch\":\"sm_%d\",\"sm_count\":%d,\"driver\":%d,\"modelled\":%s,\"l2\":\"%s\","
-            "\"runs\":%zu,\"driver_version\":",
-            card->arch, card->sm_count, all->gpu.driver, all->gpu.modelled ? "true" : "false",
-            all->cold ? "cold" : "warm", all->runs);
-    fa2i_json_string(out, all->nvml.driver[0] == '\0' ? NULL : all->nvml.driver);
-    fputs(",\"ceilings\":[", out);
+    fa2i_json_write(out,
+                    "{'device':%s,'arch':'sm_%d','sm_count':%d,'driver':%d,'modelled':%i,'l2':%s,'runs':%zu,"
+                    "'driver_version':%s,'ceilings':[",
+                    card->name, card->arch, card->sm_count, all->gpu.driver, all->gpu.modelled,
+                    all->cold ? "cold" : "warm", all->runs,
+                    all->nvml.driver[0] == '\0' ? fa2i_json_null : all->nvml.driver);
     for (int i = 0; i < FA2I_CEILINGS; i++) {
-        const fa2i_ceiling *c = &all->ceilings[i];
-        fprintf(out, "%s{\"name\":\"%s\",\"unit\":\"%s\",\"rate\":", i == 0 ? "" : ",", c->name, c->unit);
-        if (c->rate > 0)
-            fprintf(out, "%.6g}", c->rate);
-        else {
-            fputs("null,\"why\":", out);
-            fa2i_json_string(out, c->why);
-            fputc('}', out);
-        }
+        fputs(i == 0 ? "{" : ",{", out);
+        fa2i_ceiling_print(&all->ceilings[i], out);
+        fputc('}', out);
     }
     fputs("],\"problems\":[", out);
 }
 
 static void print_json_problem(const fa2i_benchmark *b, FILE *out)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&b->problem, shape, sizeof shape);
-    fputs("{\"problem\":", out);
-    fa2i_json_string(out, shape);
+    fa2i_json_write(out, "{'problem':%s", fa2i_problem_shape(&b->problem).text);
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const int32_t value = fa2i_field_get(&b->problem, field);
         const char *word = fa2i_field_word(field, value);
         if (!fa2i_field_is_shown(&b->problem, field))
             continue;
         if (word != NULL)
-            fprintf(out, ",\"%s\":\"%s\"", fa2i_fields[field].name, word);
+            fa2i_json_write(out, ",%s:%s", fa2i_fields[field].name, word);
         else
-            fprintf(out, ",\"%s\":%d", fa2i_fields[field].name, (int)value);
+            fa2i_json_write(out, ",%s:%d", fa2i_fields[field].name, (int)value);
     }
-    fprintf(out, ",\"flop\":%.0f,\"bytes\":%.0f,\"tensor_bytes\":%.0f,\"square_bytes\":%.0f", b->flop, b->bytes,
-            b->tensor_bytes, b->square_bytes);
+    fa2i_json_write(out, ",'flop':%.0f,'bytes':%.0f,'tensor_bytes':%.0f,'square_bytes':%.0f", b->flop, b->bytes,
+                    b->tensor_bytes, b->square_bytes);
 }
 
 static void print_json_conditions(const fa2i_conditions *c, FILE *out)
 {
     char reasons[160];
     fa2i_held_back_text(c->held_back, reasons, sizeof reasons);
-    fprintf(out, ",\"sm_mhz\":[%u,%u],\"memory_mhz\":%u,\"celsius\":[%u,%u],\"held_back\":\"%s\"", c->sm_mhz_least,
-            c->sm_mhz_most, c->memory_mhz, c->celsius_least, c->celsius_most, reasons);
+    fa2i_json_write(out, ",'sm_mhz':[%u,%u],'memory_mhz':%u,'celsius':[%u,%u],'held_back':%s", c->sm_mhz_least,
+                    c->sm_mhz_most, c->memory_mhz, c->celsius_least, c->celsius_most, reasons);
 }
 
 static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
 {
     const fa2i_summary *s = &t->us;
-    fprintf(out, "{\"kernel\":\"%s\",\"rule\":", t->role);
-    fa2i_json_string(out, rule_text(t));
-    fputs(",\"variant\":", out);
-    fa2i_json_string(out, t->variant);
-    fprintf(out, ",\"outcome\":\"%s\",\"memory_bytes\":%.0f", fa2i_outcome_string(t->outcome), memory_bytes(b, t));
+    const double us = s->order.median;
+    fa2i_json_write(out, "{'kernel':%s,'rule':%s,'variant':%s,'outcome':%s,'memory_bytes':%.0f", t->role,
+                    is_naive(t) ? fa2i_json_null : fa2_rule_string(t->rule), t->variant,
+                    fa2i_outcome_string(t->outcome), memory_bytes(b, t));
     if (!is_timed(t)) {
-        fputs(",\"detail\":", out);
-        fa2i_json_string(out, t->detail);
-        fputc('}', out);
+        fa2i_json_write(out, ",'detail':%s}", t->detail);
         return;
     }
-    fprintf(out,
-            ",\"n\":%zu,\"mean_us\":%.6g,\"sd_us\":%.6g,\"ci95_us\":%.6g,\"min_us\":%.6g,"
-            "\"q1_us\":%.6g,\"median_us\":%.6g,\"q3_us\":%.6g,\"max_us\":%.6g,\"wide\":%s,"
-            "\"tflops\":%.6g,\"gb_per_s\":%.6g,\"max_error\":%.6g,\"mean_error\":%.6g,\"tensor_share\":",
-            s->n, s->mean, s->sd, s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
-            fa2i_summary_is_wide(s) ? "true" : "false", tflops(b, s->order.median), gigabytes_per_s(b, s->order.median),
-            t->errors.max, t->errors.mean);
-    print_known(tensor_share(all, b, s->order.median), "null", out);
-    fputs(",\"copy_share\":", out);
-    print_known(copy_share(all, b, s->order.median), "null", out);
-    fputs(",\"mj\":", out);
-    print_known(t->mj, "null", out);
+    fa2i_json_write(out,
+                    ",'n':%zu,'mean_us':%.6g,'sd_us':%.6g,'ci95_us':%.6g,'min_us':%.6g,'q1_us':%.6g,'median_us':%.6g,"
+                    "'q3_us':%.6g,'max_us':%.6g,'wide':%i",
+                    s->n, s->mean, s->sd, s->ci95, s->order.min, s->order.q1, us, s->order.q3, s->max,
+                    fa2i_summary_is_wide(s));
+    fa2i_json_write(out,
+                    ",'tflops':%.6g,'gb_per_s':%.6g,'max_error':%.6g,'mean_error':%.6g,'tensor_share':%.6g,"
+                    "'copy_share':%.6g,'mj':%.6g",
+                    tflops(b, us), gigabytes_per_s(b, us), t->errors.max, t->errors.mean,
+                    fa2i_json_known(tensor_share(all, b, us)), fa2i_json_known(copy_share(all, b, us)),
+                    fa2i_json_known(t->mj));
     if (t->relative[0] >= 0)
-        fprintf(out, ",\"relative_errors\":{\"normal\":%.6g,\"means\":%.6g,\"outliers\":%.6g,\"channel\":%.6g}",
-                t->relative[0], t->relative[1], t->relative[2], t->relative[3]);
+        fa2i_json_write(out, ",'relative_errors':{'normal':%.6g,'means':%.6g,'outliers':%.6g,'channel':%.6g}",
+                        t->relative[0], t->relative[1], t->relative[2], t->relative[3]);
     fputc('}', out);
 }
 
@@ -381,14 +336,11 @@ static void print_json(const fa2i_benchmarks *all, const fa2i_benchmark *b, size
 {
     fputs(index == 0 ? "\n" : ",\n", out);
     print_json_problem(b, out);
-    if (b->message[0] != '\0') {
-        fputs(",\"message\":", out);
-        fa2i_json_string(out, b->message);
-    }
+    if (b->message[0] != '\0')
+        fa2i_json_write(out, ",'message':%s", b->message);
     if (b->conditions.looks > 0)
         print_json_conditions(&b->conditions, out);
-    fprintf(out, ",\"runs\":%zu,\"launches\":%d,\"same_untuned\":%s,\"kernels\":[", b->runs, b->launches,
-            b->same ? "true" : "false");
+    fa2i_json_write(out, ",'runs':%zu,'launches':%d,'same_untuned':%i,'kernels':[", b->runs, b->launches, b->same);
     for (size_t i = 0; i < b->count; i++) {
         fputs(i == 0 ? "" : ",", out);
         print_json_kernel(all, b, &b->timed[i], out);

@@ -2,8 +2,7 @@
  * Prints a benchmark. For people: text, for each problem when it is measured. For programs: CSV with a row per kernel
  * and problem, or one JSON object. Times are us, sizes bytes. Not thread-safe.
  */
-#ifndef FA2I_BENCH_PRINT_H
-#define FA2I_BENCH_PRINT_H
+#pragma once
 
 #include <stdio.h>
 #include "tuner/bench/benchmark.h"
@@ -15,5 +14,3 @@ void fa2i_bench_print_begin(const fa2i_benchmarks *all, fa2i_format format, FILE
 fa2_status fa2i_bench_print(const fa2i_benchmarks *all, const fa2i_benchmark *b, size_t index, fa2i_format format,
                             FILE *out);
 void fa2i_bench_print_end(fa2i_format format, FILE *out);
-
-#endif

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/report/table.h"
 
 enum { STEPS = 5 };
@@ -131,42 +130,30 @@ static double tflops(const fa2i_benchmark *b)
 
 static void add_row(fa2i_table *table, const row *r, const row *first)
 {
-    char cells[6][32];
     const fa2i_timed *t = find(r->b, false), *naive = find(r->b, true);
-    snprintf(cells[0], sizeof cells[0], "%d", (int)r->value);
-    snprintf(cells[1], sizeof cells[1], "%.3f", t->us.order.median);
-    snprintf(cells[2], sizeof cells[2], "%.2f", tflops(r->b));
-    snprintf(cells[3], sizeof cells[3], "%.2f", tflops(r->b) / tflops(first->b));
-    snprintf(cells[4], sizeof cells[4], "%.1f %%",
-             100 * (r->b->tensor_bytes + (double)t->workspace_bytes) / (r->b->tensor_bytes + r->b->square_bytes));
-    if (naive != NULL)
-        snprintf(cells[5], sizeof cells[5], "%.2f", naive->us.order.median / t->us.order.median);
-    fa2i_table_add(table,
-                   (const char *[]){cells[0], cells[1], cells[2], cells[3], cells[4], naive == NULL ? NULL : cells[5]});
+    const double memory = (r->b->tensor_bytes + (double)t->workspace_bytes) / (r->b->tensor_bytes + r->b->square_bytes);
+    fa2i_table_row(table, naive == NULL ? "%d\t%.3f\t%.2f\t%.2f\t%.1f %%" : "%d\t%.3f\t%.2f\t%.2f\t%.1f %%\t%.2f",
+                   (int)r->value, t->us.order.median, tflops(r->b), tflops(r->b) / tflops(first->b), 100 * memory,
+                   naive == NULL ? 0 : naive->us.order.median / t->us.order.median);
 }
 
 static fa2_status print_table(const row *rows, size_t count, fa2i_scale axis, FILE *out)
 {
     static const char *const names[FA2I_SCALES] = {"S", "B", "D"};
     const char *titles[] = {names[axis], "median us", "TFLOPS", "x first", "memory", "naive x"};
-    char shape[FA2I_PROBLEM_CHARS];
     fa2i_table table;
     fa2i_table_init(&table, "rrrrrr", titles);
     for (size_t i = 0; i < count; i++)
         add_row(&table, &rows[i], &rows[0]);
-    fa2i_problem_format(&rows[0].b->problem, shape, sizeof shape);
-    fprintf(out, "\nby %s: %s, and others\n", names[axis], shape);
-    const fa2_status st = fa2i_table_print(&table, out);
-    fa2i_table_done(&table);
-    return st;
+    fprintf(out, "\nby %s: %s, and others\n", names[axis], fa2i_problem_shape(&rows[0].b->problem).text);
+    return fa2i_table_end(&table, out);
 }
 
 fa2_status fa2i_scaling_print(const fa2i_benchmark *list, size_t count, FILE *out)
 {
     fa2_status st = FA2_OK;
-    row *rows = fa2i_alloc_array(count + 1, sizeof *rows);
-    if (rows == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", count);
+    row *rows = NULL;
+    FA2_TRY(FA2I_NEW(rows, count + 1));
     for (int axis = 0; axis < FA2I_SCALES; axis++) {
         for (size_t i = 0; i < count; i++) {
             const size_t found = gather(list, count, i, (fa2i_scale)axis, rows);

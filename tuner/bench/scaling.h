@@ -2,8 +2,7 @@
  * Tables that show how times grow with one size: makes problems that differ only in it, and prints them. Pure except
  * for the printing; not thread-safe.
  */
-#ifndef FA2I_SCALING_H
-#define FA2I_SCALING_H
+#pragma once
 
 #include <stdio.h>
 #include "tuner/bench/benchmark.h"
@@ -22,5 +21,3 @@ fa2_status fa2i_scaling_extend(fa2i_shapes *shapes, unsigned axes);
 /* Prints, for each axis, one table per set of problems that differ only in it, in the order of its values. Problems
  * without a time are left out. FA2_E_MEMORY. */
 fa2_status fa2i_scaling_print(const fa2i_benchmark *list, size_t count, FILE *out);
-
-#endif

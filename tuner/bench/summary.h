@@ -2,8 +2,7 @@
  * Summarizes the times of one kernel: the mean, the spread of the samples, the confidence of the mean, and whether it
  * is good enough to be quoted. Pure; thread-safe.
  */
-#ifndef FA2I_SUMMARY_H
-#define FA2I_SUMMARY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ bool fa2i_summary_is_wide(const fa2i_summary *summary);
 
 /* Returns Student's t at 0.975 for this number of degrees of freedom, at least 1. Accurate to 0.1 %. */
 double fa2i_student_975(size_t freedom);
-
-#endif

@@ -21,6 +21,7 @@
 #include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/cuda_api.h"
+#include "tuner/search/compile_all.h"
 
 extern char **environ;
 
@@ -283,8 +284,7 @@ static fa2_status count_devices(int *ret_count)
 
 static int threads_each(const fa2i_options *options, int devices)
 {
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const int all = options->jobs > 0 ? options->jobs : processors > 0 ? (int)processors : 1;
+    const int all = (int)fa2i_compile_threads(options->jobs, SIZE_MAX);
     return devices > 0 && all > devices ? all / devices : 1;
 }
 

@@ -2,8 +2,7 @@
  * `fa2-tune --device all`: one tuner per device of the machine, all at once. They share work through claims in the
  * database (cache/content/claims.h): compiling, and for equal cards also verification and problems.
  */
-#ifndef FA2I_ALL_DEVICES_H
-#define FA2I_ALL_DEVICES_H
+#pragma once
 
 #include <signal.h>
 #include "tuner/commands/commands.h"
@@ -15,5 +14,3 @@
  * their end. */
 fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options, const volatile sig_atomic_t *stop,
                                  int *ret_status);
-
-#endif

@@ -12,10 +12,9 @@ enum { NVRTC_ARCHS_MAX = 64 };
 /* Adds an SM, once. Returns FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 static fa2_status add_arch(fa2i_options *options, int arch)
 {
-    for (size_t i = 0; i < options->arch_count; i++) {
+    for (size_t i = 0; i < options->arch_count; i++)
         if (options->archs[i] == arch)
             return FA2_OK;
-    }
     if (options->arch_count == FA2I_ARCHS_MAX)
         return fa2i_fail(FA2_E_INVALID, "--arch: more than %d architectures", FA2I_ARCHS_MAX);
     options->archs[options->arch_count++] = arch;
@@ -63,7 +62,6 @@ static fa2_status add_all(fa2i_generator *generator, fa2i_options *options)
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2i_card card;
     int count = 0, archs[NVRTC_ARCHS_MAX];
-
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     if (nvrtc->get_num_supported_archs(&count) != NVRTC_SUCCESS || count > NVRTC_ARCHS_MAX ||
         nvrtc->get_supported_archs(archs) != NVRTC_SUCCESS)
@@ -82,7 +80,6 @@ static fa2_status add_native(fa2i_options *options)
     const fa2i_cuda_table *cuda = NULL;
     fa2i_card card;
     int count = 0;
-
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_count(&count), "cuDeviceGetCount"));
     for (int i = 0; i < count || i == 0; i++) { /* without a device, device 0 gives the error */
@@ -99,8 +96,27 @@ fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *option
     if (options->device < 0)
         return fa2i_generator_card(generator, options->archs[n], ret_card);
     const fa2_status st = fa2i_cuda_get(&cuda);
-    return st == FA2_OK ? fa2i_device_card(cuda, options->device, ret_card)
-                        : fa2i_fail_prefix(st, "--arch sm_86 would need no GPU; --device %d", options->device);
+    return st == FA2_OK
+               ? fa2i_device_card(cuda, options->device, ret_card)
+               : fa2i_fail_prefix(st, "--device %d (--arch with the SM of your card needs no GPU)", options->device);
+}
+
+fa2_status fa2i_archs_play(fa2i_generator *generator, const fa2i_options *options, fa2i_card *card)
+{
+    fa2i_card of_sm;
+    if (options->arch_count == 0 && !options->arch_all && !options->arch_native)
+        return FA2_OK;
+    if (options->arch_count != 1 || options->arch_all || options->arch_native)
+        return fa2i_fail(FA2_E_INVALID, "tune takes one SM for the card to play, and no list: --arch sm_86");
+    fa2_status st = fa2i_generator_card(generator, options->archs[0], &of_sm);
+    if (st != FA2_OK)
+        return st;
+    if (of_sm.arch >= card->arch)
+        return fa2i_fail(
+            FA2_E_INVALID, "--arch sm_%d: a card plays only an SM older than its own, and this is %s with sm_%d%s",
+            of_sm.arch, card->name, card->arch, of_sm.arch == card->arch ? "; tune it without --arch" : "");
+    *card = fa2i_card_proxy(card, &of_sm);
+    return FA2_OK;
 }
 
 fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options)

@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
-#include "runtime/base/status.h"
+#include "tuner/search/compile_all.h"
 #include "tuner/bench/against.h"
 #include "tuner/bench/precisions.h"
 #include "tuner/bench/print.h"
@@ -44,7 +44,7 @@ static fa2_status open_database(session *s)
     return FA2_OK;
 }
 
-/* The file is read first, because measuring takes minutes. */
+/* The file is read first, so that a wrong one costs no measuring. */
 static fa2_status read_earlier(session *s)
 {
     const double above = s->options.fail_above;
@@ -58,7 +58,6 @@ static fa2_status read_earlier(session *s)
 static fa2_status open_session(session *s, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_BENCH | FA2I_OPT_JSON, &s->options));
     if (s->options.device < 0)
@@ -71,6 +70,8 @@ static fa2_status open_session(session *s, int argc, char **argv)
         FA2_TRY(fa2i_precisions_extend(&s->options.shapes));
     s->format = s->options.csv ? FA2I_FORMAT_CSV : s->options.json ? FA2I_FORMAT_JSON : FA2I_FORMAT_TEXT;
     FA2_TRY(fa2i_gpu_read(s->options.device, &s->all.gpu));
+    if (s->against.path != NULL) /* before minutes of measuring */
+        FA2_TRY(fa2i_against_meets(&s->against, &s->all.gpu.card, s->options.shapes.items, s->options.shapes.count));
     FA2_TRY(fa2i_generator_create(&s->generator));
     FA2_TRY(open_database(s));
     s->all.kernels = (fa2i_kernel_list){.gpu = &s->all.gpu, .generator = s->generator, .cache = s->cache};
@@ -78,7 +79,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
     s->all.cold = s->options.cold;
     s->all.precisions = s->options.precisions;
     s->all.rest_ms = s->all.gpu.modelled ? 0 : s->options.rest_ms;
-    s->all.threads = processors > 0 ? (int)processors : 1;
+    s->all.threads = (int)fa2i_compile_threads(0, SIZE_MAX);
     FA2_TRY(fa2i_benchmarks_open(&s->all));
 done:
     return st;
@@ -97,18 +98,14 @@ static bool has_failed(const fa2i_benchmark *b)
 
 static void report_unmeasured(const fa2i_benchmark *b)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&b->problem, shape, sizeof shape);
-    fa2i_shown_print(stderr, "fa2-tune: %s: not measured: %s\n", shape, b->message);
+    fa2i_shown_print(stderr, "fa2-tune: %s: not measured: %s\n", fa2i_problem_shape(&b->problem).text, b->message);
 }
 
 static fa2_status run(session *s)
 {
     fa2_status st = FA2_OK;
     const size_t count = s->options.shapes.count;
-    s->results = fa2i_alloc_array(count, sizeof *s->results);
-    if (s->results == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", count);
+    FA2_TRY(FA2I_NEW(s->results, count));
     fa2i_bench_print_begin(&s->all, s->format, stdout);
     for (size_t i = 0; i < count && *s->all.stop == 0; i++) {
         fa2i_benchmark *b = &s->results[i];

@@ -3,7 +3,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 #include "tuner/search/build.h"
 #include "tuner/commands/commands.h"
@@ -69,9 +68,10 @@ static fa2i_build work_of(const session *s)
 static void print_predicted(const session *s, const fa2i_build_result *r, size_t threads, bool first)
 {
     if (s->options.json) {
-        printf("%s{\"arch\":\"sm_%d\",\"to_compile\":%zu,\"reused\":%zu,\"unserved\":%zu,"
-               "\"threads\":%zu,\"seconds\":%.1f}",
-               first ? "[\n" : ",\n", r->card.arch, r->compiled, r->reused, r->unserved, threads, r->seconds);
+        fputs(first ? "[\n" : ",\n", stdout);
+        fa2i_json_write(stdout,
+                        "{'arch':'sm_%d','to_compile':%zu,'reused':%zu,'unserved':%zu,'threads':%zu,'seconds':%.1f}",
+                        r->card.arch, r->compiled, r->reused, r->unserved, threads, r->seconds);
         return;
     }
     printf("sm_%d: to compile: %zu, compiled already: %zu, problems that it does not serve: %zu", r->card.arch,
@@ -126,34 +126,19 @@ static fa2_status build_all(session *s)
 
 /* ---- tables ---- */
 
-static void add_summary(fa2i_table *table, const fa2i_build_result *result)
-{
-    enum { NUMBERS = 7 };
-    const size_t numbers[NUMBERS] = {result->winner_count, result->unserved, result->without, result->compiled,
-                                     result->reused,       result->spilled,  result->failed};
-    char arch[16], seconds[32], texts[NUMBERS][24];
-    const char *cells[NUMBERS + 4] = {arch, result->card.name, result->target};
-    snprintf(arch, sizeof arch, "sm_%d", result->card.arch);
-    for (int i = 0; i < NUMBERS; i++) {
-        snprintf(texts[i], sizeof texts[i], "%zu", numbers[i]);
-        cells[3 + i] = texts[i];
-    }
-    snprintf(seconds, sizeof seconds, "%.1f", result->seconds);
-    cells[NUMBERS + 3] = seconds;
-    fa2i_table_add(table, cells);
-}
-
 static fa2_status print_summary(const session *s)
 {
     static const char *const titles[] = {"arch",     "card",   "target",  "winners", "unserved", "without",
                                          "compiled", "reused", "spilled", "failed",  "seconds"};
     fa2i_table table;
     fa2i_table_init(&table, "lllrrrrrrrr", titles);
-    for (size_t i = 0; i < s->count; i++)
-        add_summary(&table, &s->results[i]);
-    const fa2_status st = fa2i_table_print(&table, stdout);
-    fa2i_table_done(&table);
-    return st;
+    for (size_t i = 0; i < s->count; i++) {
+        const fa2i_build_result *r = &s->results[i];
+        fa2i_table_row(&table, "sm_%d\t%s\t%s\t%zu\t%zu\t%zu\t%zu\t%zu\t%zu\t%zu\t%.1f", r->card.arch, r->card.name,
+                       r->target, r->winner_count, r->unserved, r->without, r->compiled, r->reused, r->spilled,
+                       r->failed, r->seconds);
+    }
+    return fa2i_table_end(&table, stdout);
 }
 
 static fa2_status print_winners(const fa2i_build_result *result)
@@ -163,19 +148,11 @@ static fa2_status print_winners(const fa2i_build_result *result)
     fa2i_table_init(&table, "lrrrl", titles);
     for (size_t i = 0; i < result->winner_count; i++) {
         const fa2i_built *built = &result->winners[i];
-        char shape[FA2I_PROBLEM_CHARS], us[32], registers[16], spills[16];
-        char variant[FA2I_VARIANT_CHARS];
-        fa2i_problem_format(&built->problem, shape, sizeof shape);
-        snprintf(us, sizeof us, FA2I_US, built->model_us);
-        snprintf(registers, sizeof registers, "%d", built->registers);
-        snprintf(spills, sizeof spills, "%d", built->spill_bytes);
-        fa2i_variant_brief(built->variant, variant, sizeof variant);
-        fa2i_table_add(&table, (const char *[]){shape, us, registers, spills, variant});
+        fa2i_table_row(&table, "%s\t" FA2I_US "\t%d\t%d\t%s", fa2i_problem_shape(&built->problem).text, built->model_us,
+                       built->registers, built->spill_bytes, fa2i_variant_brief(built->variant).text);
     }
     printf("\nsm_%d, winners by the cost model\n", result->card.arch);
-    const fa2_status st = fa2i_table_print(&table, stdout);
-    fa2i_table_done(&table);
-    return st;
+    return fa2i_table_end(&table, stdout);
 }
 
 static fa2_status print_tables(const session *s)
@@ -184,44 +161,33 @@ static fa2_status print_tables(const session *s)
     fa2_status st = print_summary(s);
     for (size_t i = 0; i < s->count; i++)
         winners += s->results[i].winner_count;
-    for (size_t i = 0; st == FA2_OK && winners <= WINNERS_SHOWN && i < s->count; i++) {
+    for (size_t i = 0; st == FA2_OK && winners <= WINNERS_SHOWN && i < s->count; i++)
         if (s->results[i].winner_count > 0)
             st = print_winners(&s->results[i]);
-    }
     if (winners > WINNERS_SHOWN)
-        fa2i_shown_print(stdout, "\n%zu winners in %s: fa2-tune list\n", winners, fa2i_cache_path(s->cache));
+        fa2i_shown_print(stdout, "\n%zu winners: fa2-tune list --db %s\n", winners, fa2i_cache_path(s->cache));
     return st;
 }
 
 /* ---- JSON ---- */
 
-static void print_winner_json(const fa2i_built *built)
-{
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&built->problem, shape, sizeof shape);
-    fputs("{\"problem\":", stdout);
-    fa2i_json_string(stdout, shape);
-    fputs(",\"variant\":", stdout);
-    fa2i_json_string(stdout, built->variant);
-    printf(",\"registers\":%d,\"spill_bytes\":%d,\"model_us\":%.3f}", built->registers, built->spill_bytes,
-           built->model_us);
-}
-
 static void print_json(const session *s)
 {
-    fputs("{\"database\":", stdout);
-    fa2i_json_string(stdout, fa2i_cache_path(s->cache));
-    fputs(",\"archs\":[", stdout);
+    fa2i_json_write(stdout, "{'database':%s,'archs':[", fa2i_cache_path(s->cache));
     for (size_t i = 0; i < s->count; i++) {
         const fa2i_build_result *r = &s->results[i];
-        printf("%s\n{\"arch\":\"sm_%d\",\"card\":", i == 0 ? "" : ",", r->card.arch);
-        fa2i_json_string(stdout, r->card.name);
-        printf(",\"target\":\"%s\",\"unserved\":%zu,\"without\":%zu,\"compiled\":%zu,"
-               "\"reused\":%zu,\"spilled\":%zu,\"failed\":%zu,\"seconds\":%.3f,\"winners\":[",
-               r->target, r->unserved, r->without, r->compiled, r->reused, r->spilled, r->failed, r->seconds);
+        fputs(i == 0 ? "\n" : ",\n", stdout);
+        fa2i_json_write(stdout,
+                        "{'arch':'sm_%d','card':%s,'target':%s,'unserved':%zu,'without':%zu,'compiled':%zu,"
+                        "'reused':%zu,'spilled':%zu,'failed':%zu,'seconds':%.3f,'winners':[",
+                        r->card.arch, r->card.name, r->target, r->unserved, r->without, r->compiled, r->reused,
+                        r->spilled, r->failed, r->seconds);
         for (size_t j = 0; j < r->winner_count; j++) {
+            const fa2i_built *built = &r->winners[j];
             fputs(j == 0 ? "\n" : ",\n", stdout);
-            print_winner_json(&r->winners[j]);
+            fa2i_json_write(stdout, "{'problem':%s,'variant':%s,'registers':%d,'spill_bytes':%d,'model_us':%.3f}",
+                            fa2i_problem_shape(&built->problem).text, built->variant, built->registers,
+                            built->spill_bytes, built->model_us);
         }
         fputs("]}", stdout);
     }
@@ -240,9 +206,7 @@ static int exit_status(const session *s)
         without += s->results[i].without;
     }
     if (*s->stop != 0) {
-        fprintf(stderr,
-                "fa2-tune: interrupted; what was compiled is in %s, and the same command "
-                "goes on from there\n",
+        fprintf(stderr, "fa2-tune: interrupted; what was compiled is in %s, and the same command goes on from there\n",
                 fa2i_cache_path(s->cache));
         return FA2I_EXIT_INTERRUPTED;
     }

@@ -5,6 +5,7 @@
  * before it is opened for writing.
  */
 #include <stdio.h>
+#include <string.h>
 #include "cache/content/report.h"
 #include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
@@ -12,11 +13,10 @@
 #include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/report/progress.h"
-#include "tuner/report/table.h"
 #include "tuner/search/recompile.h"
 
-/* Opens an existing database for writing. */
-static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
+/* Opens an existing database for writing. stop: to mend it, until *stop becomes nonzero; NULL: not to mend it. */
+static fa2_status open_existing(const char *path, const volatile sig_atomic_t *stop, fa2i_cache **ret_cache)
 {
     fa2i_cache *readable = NULL;
     const fa2_status st = fa2i_database_open(path, FA2I_CACHE_READ, &readable);
@@ -24,17 +24,30 @@ static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cac
     if (st == FA2_E_NOT_FOUND)
         return st;
     /* Another failure may be an older version, which opening for writing upgrades. */
-    return fa2i_database_open(path, mode, ret_cache);
+    return stop != NULL ? fa2i_database_open_to_mend(path, stop, ret_cache)
+                        : fa2i_database_open(path, FA2I_CACHE_WRITE, ret_cache);
 }
 
 /* ---- check ---- */
 
+/* Prints "BEFORE: finding". If the database was named (db), the command in the finding that mends it names it, too. */
+static void print_finding(FILE *out, const char *before, const char *finding, const char *db)
+{
+    static const char command[] = "fa2-tune gc", with_name[] = " --db";
+    const char *at = strstr(finding, command);
+    const char *rest = at == NULL ? NULL : at + strlen(command);
+    if (db == NULL || at == NULL || strncmp(rest, with_name, strlen(with_name)) == 0)
+        fa2i_shown_print(out, "%s: %s\n", before, finding);
+    else
+        fa2i_shown_print(out, "%s: %.*s%s '%s'%s\n", before, (int)(rest - finding), finding, with_name, db, rest);
+}
+
 static void print_health(const char *path, const fa2i_cache_health *health)
 {
     fa2i_shown_print(stdout, "database      %s\n", path);
-    printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
+    printf("kernels       %zu, %zu with code\n", health->kernels, health->images);
     printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
-    printf("damage        images %zu, rows with impossible values %zu, rows of another class %zu, "
+    printf("damage        code %zu, rows with impossible values %zu, rows of another class %zu, "
            "rows that refer to nothing %zu, winners without code %zu, refuted %zu, failed %zu, "
            "of another version %zu, schema %s, file %s\n",
            health->damaged_images, health->faults, health->misfits, health->dangling, health->without_code,
@@ -46,17 +59,14 @@ static void print_health(const char *path, const fa2i_cache_health *health)
 
 static void print_health_json(const char *path, const fa2i_cache_health *health)
 {
-    fputs("{\"database\":", stdout);
-    fa2i_json_string(stdout, path);
-    printf(",\"kernels\":%zu,\"images\":%zu,\"measurements\":%zu,\"winners\":%zu,"
-           "\"damaged_images\":%zu,\"faults\":%zu,\"misfits\":%zu,\"dangling\":%zu,"
-           "\"without_code\":%zu,\"refuted\":%zu,\"failed\":%zu,\"other_version\":%zu,\"schema\":%s,"
-           "\"intact\":%s,\"first_damage\":",
-           health->kernels, health->images, health->measurements, health->winners, health->damaged_images,
-           health->faults, health->misfits, health->dangling, health->without_code, health->refuted, health->failed,
-           health->other_version, health->schema ? "true" : "false", health->intact ? "true" : "false");
-    fa2i_json_string(stdout, fa2i_cache_is_healthy(health) ? NULL : health->first_problem);
-    fputs("}\n", stdout);
+    fa2i_json_write(stdout,
+                    "{'database':%s,'kernels':%zu,'with_code':%zu,'measurements':%zu,'winners':%zu,'damaged_code':%zu,"
+                    "'faults':%zu,'misfits':%zu,'dangling':%zu,'without_code':%zu,'refuted':%zu,'failed':%zu,"
+                    "'other_version':%zu,'schema':%i,'intact':%i,'first_damage':%s}\n",
+                    path, health->kernels, health->images, health->measurements, health->winners,
+                    health->damaged_images, health->faults, health->misfits, health->dangling, health->without_code,
+                    health->refuted, health->failed, health->other_version, health->schema, health->intact,
+                    fa2i_cache_is_healthy(health) ? fa2i_json_null : health->first_problem);
 }
 
 int fa2i_cmd_check(int argc, char **argv)
@@ -69,15 +79,17 @@ int fa2i_cmd_check(int argc, char **argv)
     /* An intact database can be checked even if it cannot be written. */
     st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
     if (st == FA2_E_DATABASE)
-        st = open_existing(options.db, FA2I_CACHE_WRITE, &cache);
+        st = open_existing(options.db, NULL, &cache);
     FA2_TRY(st);
     FA2_TRY(fa2i_cache_check(cache, &health));
     if (options.json)
         print_health_json(fa2i_cache_path(cache), &health);
     else
         print_health(fa2i_cache_path(cache), &health);
-    if (!fa2i_cache_is_healthy(&health))
-        fa2i_shown_print(stderr, "fa2-tune: %s: %s\n", fa2i_cache_path(cache), health.first_problem);
+    if (!fa2i_cache_is_healthy(&health)) {
+        fa2i_shown_print(stderr, "fa2-tune: ");
+        print_finding(stderr, fa2i_cache_path(cache), health.first_problem, options.db);
+    }
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
@@ -95,9 +107,9 @@ static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cle
                          cleanup->remade);
     if (cleanup->mended > 0)
         printf("mended %zu value%s\n", cleanup->mended, fa2i_plural(cleanup->mended));
-    printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s", cleanup->images,
-           fa2i_plural(cleanup->images), cleanup->winners, fa2i_plural(cleanup->winners), cleanup->rows,
-           fa2i_plural(cleanup->rows));
+    printf("dropped the code of %zu kernel%s, %zu winner%s that could not serve and %zu other damaged row%s",
+           cleanup->images, fa2i_plural(cleanup->images), cleanup->winners, fa2i_plural(cleanup->winners),
+           cleanup->rows, fa2i_plural(cleanup->rows));
     if (cleanup->bytes_freed > 0)
         fa2i_shown_print(stdout, "; %s is %lld bytes smaller", fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
     putchar('\n');
@@ -155,9 +167,11 @@ int fa2i_cmd_gc(int argc, char **argv)
     bool damaged = false;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_MAX_SIZE, &options));
-    FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
-    if (options.max_bytes > 0)
+    FA2_TRY(open_existing(options.db, stop, &cache));
+    if (options.max_bytes > 0) {
         FA2_TRY(fa2i_cache_set_limit(cache, options.max_bytes));
+        printf("the file keeps code up to %lld bytes from now on\n", (long long)options.max_bytes);
+    }
     FA2_TRY(fa2i_cache_gc(cache, -1, &cleanup));
     print_cleanup(cache, &cleanup);
     FA2_TRY(give_code(cache, &options, stop, &recompiled));
@@ -205,9 +219,11 @@ int fa2i_cmd_forget(int argc, char **argv)
     FA2_TRY(fa2i_filter_find_device(&options));
     if (options.dry_run) {
         FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+        FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
         FA2_TRY(fa2i_cache_would_forget(cache, &options.filter, &gone));
     } else {
-        FA2_TRY(open_existing(options.db, FA2I_CACHE_WRITE, &cache));
+        FA2_TRY(open_existing(options.db, NULL, &cache));
+        FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
         FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
     }
     FA2_TRY(print_forgotten(cache, &options, &gone));

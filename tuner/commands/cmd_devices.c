@@ -16,30 +16,28 @@ static const char *conclusion(const fa2i_machine *m)
         return "Tuned kernels run; tune and build need NVRTC.";
     if (compiler)
         return "No usable device: tune needs one. build works without: fa2-tune build --arch sm_86";
-    return "No usable device and no NVRTC: only list, show, explain --arch, export, import, check "
-           "and gc work here.";
+    return "No usable device and no NVRTC: only list, show, explain --arch, source --arch, export, "
+           "import, check and gc work here.";
 }
 
 /* ---- JSON ---- */
 
+/* Leaves the object open. */
 static void print_part_json(const char *name, const fa2i_found *found, const char *path, int version)
 {
-    printf("\"%s\":{\"found\":%s,\"path\":", name, found->status == FA2_OK ? "true" : "false");
-    fa2i_json_string(stdout, found->status == FA2_OK ? path : NULL);
-    printf(",\"version\":%d,\"missing\":", version);
-    fa2i_json_string(stdout, found->status == FA2_OK ? NULL : found->message);
+    const bool ok = found->status == FA2_OK;
+    fa2i_json_write(stdout, "%s:{'found':%i,'path':%s,'version':%d,'missing':%s", name, ok, ok ? path : fa2i_json_null,
+                    version, ok ? fa2i_json_null : found->message);
 }
 
 static void print_device_json(int ordinal, const fa2i_machine_device *d)
 {
-    printf("{\"device\":%d,\"name\":", ordinal);
-    fa2i_json_string(stdout, d->card.name);
-    printf(",\"sm\":%d,\"sm_count\":%d,\"smem_block_bytes\":%d,\"smem_sm_bytes\":%d,"
-           "\"l2_bytes\":%lld,\"memory_bytes\":%lld,\"clock_khz\":%d,\"unusable\":",
-           d->card.arch, d->card.sm_count, d->card.smem_block_bytes, d->card.smem_sm_bytes, (long long)d->card.l2_bytes,
-           (long long)d->memory_bytes, d->card.clock_khz);
-    fa2i_json_string(stdout, d->state.status == FA2_OK ? NULL : d->state.message);
-    putchar('}');
+    fa2i_json_write(stdout,
+                    "{'device':%d,'name':%s,'sm':%d,'sm_count':%d,'smem_block_bytes':%d,'smem_sm_bytes':%d,"
+                    "'l2_bytes':%lld,'memory_bytes':%lld,'clock_khz':%d,'unusable':%s}",
+                    ordinal, d->card.name, d->card.arch, d->card.sm_count, d->card.smem_block_bytes,
+                    d->card.smem_sm_bytes, (long long)d->card.l2_bytes, (long long)d->memory_bytes, d->card.clock_khz,
+                    d->state.status == FA2_OK ? fa2i_json_null : d->state.message);
 }
 
 static void print_json(const fa2i_machine *m)
@@ -56,9 +54,7 @@ static void print_json(const fa2i_machine *m)
         fputs(i == 0 ? "\n" : ",\n", stdout);
         print_device_json(i, &m->devices[i]);
     }
-    printf("],\"usable\":%d,\"conclusion\":", m->usable);
-    fa2i_json_string(stdout, conclusion(m));
-    fputs("}\n", stdout);
+    fa2i_json_write(stdout, "],'usable':%d,'conclusion':%s}\n", m->usable, conclusion(m));
 }
 
 int fa2i_cmd_devices(int argc, char **argv)

@@ -77,7 +77,6 @@ done:
 
 /* ---- environment, shipped times ---- */
 
-/* Prints a variable of this name, if it is set. */
 static void print_variable(const char *name)
 {
     const char *value = fa2i_environment_given(name);
@@ -185,13 +184,9 @@ static fa2_status look_at_database(doctor *d)
 {
     fa2i_cache *cache = NULL;
     fa2_status st = FA2_OK;
-    if (d->options.db != NULL)
-        d->database = fa2i_strdup(d->options.db);
-    else if (fa2i_cache_default_path(&d->database) != FA2_OK)
-        d->database = NULL;
-    if (d->database == NULL) {
+    if (fa2i_database_path(d->options.db, &d->database) != FA2_OK) {
         puts("\ndatabase none");
-        note(d, d->options.db != NULL ? "out of memory" : fa2_last_message(), "");
+        note(d, fa2_last_message(), "");
         return FA2_OK;
     }
     print_file(d->database);

@@ -67,9 +67,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(check_options(&s->options));
     for (size_t i = 0; i < s->options.arch_count; i++) /* checks all of them before the first is explained */
         FA2_TRY(fa2i_archs_card(s->generator, &s->options, i, &card));
-    s->served = fa2i_alloc_array(s->options.shapes.count, sizeof *s->served);
-    if (s->served == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", s->options.shapes.count));
+    FA2_TRY(FA2I_NEW(s->served, s->options.shapes.count));
     FA2_TRY(fa2i_database_open_if_any(s->options.db, "explaining", &s->path, &s->cache));
     s->kept = what_is_kept(s);
 done:
@@ -120,7 +118,6 @@ static void begin_progress(session *s)
         fa2i_progress_begin(&s->progress, "explaining", total);
 }
 
-/* Explains all problems on a card. */
 static fa2_status explain_on(session *s, const fa2i_card *card)
 {
     fa2i_predictor predictor = {0};

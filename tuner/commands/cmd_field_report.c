@@ -61,13 +61,6 @@ static void report_done(report *r)
     fa2i_options_done(&r->options);
 }
 
-static fa2_status join(const char *a, const char *b, char **ret_text)
-{
-    fa2i_text text = {0};
-    fa2i_text_add(&text, "%s%s", a, b);
-    return fa2i_text_take(&text, ret_text);
-}
-
 static const char beside[] = "what is measured is kept beside it until the report is whole";
 
 /* ---- measuring ---- */
@@ -88,12 +81,8 @@ static void add_argument(arguments *a, const char *text)
 
 static void add_shape(arguments *a, const fa2_problem *problem)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
-    for (char *c = shape; *c != '\0'; c++)
-        *c = *c == ' ' ? ',' : *c;
     add_argument(a, "--shape");
-    add_argument(a, shape);
+    add_argument(a, fa2i_problem_argument(problem).text);
 }
 
 /* Runs tune for the preset with every candidate, or for the random problems. *ret_status: its exit status. */
@@ -220,7 +209,7 @@ static fa2_status make_report(report *r, int *ret_status)
     if (to.stream)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "%s: is no regular file, and %s", r->path, beside));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
-    FA2_TRY(join(r->path, ".field.db", &r->database));
+    FA2_TRY(fa2i_text_make(&r->database, "%s.field.db", r->path));
     r->made_database = access(r->database, F_OK) != 0;
     FA2_TRY(tune_both(r, ret_status));
     const bool none = *ret_status != FA2I_EXIT_OK && access(r->database, F_OK) != 0;
@@ -282,16 +271,15 @@ static fa2_status check_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
     size_t different = 0;
-    const char *given = fa2i_environment("TMPDIR");
     char *folder = NULL, *name = NULL;
     bool made = false;
     FILE *in = NULL;
     FA2_TRY(fa2i_place_open_export(r->path, &in));
-    FA2_TRY(join(given != NULL ? given : "/tmp", "/fa2-field-XXXXXX", &folder));
+    FA2_TRY(fa2i_text_make(&folder, "%s/fa2-field-XXXXXX", fa2i_environment_folder()));
     made = mkdtemp(folder) != NULL;
     if (!made)
         FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder", folder, strerror(errno)));
-    FA2_TRY(join(folder, "/fa2.db", &name));
+    FA2_TRY(fa2i_text_make(&name, "%s/fa2.db", folder));
     FA2_TRY(fa2i_generator_create_stoppable(r->stop, &r->generator));
     FA2_TRY(fa2i_cache_open(name, FA2I_CACHE_WRITE, NULL, NULL, &r->cache));
     FA2_TRY(fa2i_cache_import(r->cache, in, r->path, NULL, NULL, NULL));

@@ -25,12 +25,13 @@ static fa2_status know_variant(void *user, const fa2i_variant *theirs)
 /* Prints how many of the file's rows are new. */
 static void print_counts(const fa2i_import_counts *counts, const char *path)
 {
-    fa2i_shown_print(stdout,
-                     "imported %zu new row%s into %s; of the %zu row%s of the file, %zu %s here already and %zu "
-                     "%s not taken: a kernel is verified where it runs\n",
-                     counts->fresh, fa2i_plural(counts->fresh), path, counts->rows, fa2i_plural(counts->rows),
-                     counts->known, counts->known == 1 ? "was" : "were", counts->verifications,
-                     counts->verifications == 1 ? "verification is" : "verifications are");
+    const size_t rows = counts->rows - counts->code_rows; /* as export counts them */
+    fa2i_shown_print(stdout, "imported %zu new row%s into %s; of the %zu row%s of the file, %zu %s here already\n",
+                     counts->fresh, fa2i_plural(counts->fresh), path, rows, fa2i_plural(rows), counts->known,
+                     counts->known == 1 ? "was" : "were");
+    if (counts->verifications > 0)
+        printf("left out: %zu verification%s; a kernel is verified where it runs\n", counts->verifications,
+               fa2i_plural(counts->verifications));
     if (counts->code_taken > 0)
         printf("took the code of %zu kernel%s\n", counts->code_taken, fa2i_plural(counts->code_taken));
     if (counts->code_left > 0)
@@ -38,8 +39,7 @@ static void print_counts(const fa2i_import_counts *counts, const char *path)
                counts->code_left, fa2i_plural(counts->code_left));
     if (counts->unknown > 0)
         fa2i_shown_print(stdout,
-                         "passed over: %zu row%s about %zu kernel%s that this fa2 does not know; the first: "
-                         "%s\n",
+                         "passed over: %zu row%s about %zu kernel%s that this fa2 does not know; the first: %s\n",
                          counts->passed_over, fa2i_plural(counts->passed_over), counts->unknown,
                          fa2i_plural(counts->unknown), counts->first_unknown);
 }

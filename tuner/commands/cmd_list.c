@@ -155,7 +155,7 @@ static const char *cell_of(const shown *column, const char *value, char text[FA2
     if (column->how == AS_MARK)
         return is_set(value) ? "*" : "";
     if (column->how == AS_VARIANT)
-        fa2i_variant_brief(value, text, FA2I_VARIANT_CHARS);
+        memcpy(text, fa2i_variant_brief(value).text, FA2I_VARIANT_CHARS);
     else
         snprintf(text, FA2I_VARIANT_CHARS, "%.*f", column->how, strtod(value, NULL));
     return text;
@@ -279,9 +279,7 @@ static fa2_status list_winners(fa2i_cache *cache, const fa2i_filter *filter, win
 
 static int count_damaged(void *user, int columns, const char *const *names, const char *const *values)
 {
-    for (int i = 0; i < columns; i++)
-        if (strcmp(names[i], "damaged") == 0 && is_set(values[i]))
-            ++*(size_t *)user;
+    *(size_t *)user += is_set(fa2i_row_value(columns, names, values, "damaged"));
     return 0;
 }
 
@@ -341,25 +339,40 @@ done:
 }
 
 /* Prints the winners of all databases as one array. */
-static fa2_status list_json(fa2i_cache *own, const fa2i_layers *system, const fa2i_filter *filter)
+static fa2_status list_json(fa2i_cache *const *caches, size_t count, const fa2i_filter *filter)
 {
-    fa2i_cache *caches[1 + FA2I_LAYERS_MAX];
-    size_t count = 0, damaged = 0;
+    size_t damaged = 0;
     fa2_status st = FA2_OK;
-    if (own != NULL)
-        caches[count++] = own;
-    for (size_t i = 0; i < system->count; i++)
-        caches[count++] = system->caches[i];
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = say_damaged(caches[i], filter, &damaged);
     return st == FA2_OK ? fa2i_cache_print_winners_json(caches, count, filter, stdout) : st;
 }
 
-static fa2_status list_text(fa2i_cache *own, const fa2i_layers *system, const fa2i_filter *filter)
+/* system: among them are the system's, so that each needs its path. */
+static fa2_status list_text(fa2i_cache *const *caches, size_t count, bool system, const fa2i_filter *filter)
 {
-    fa2_status st = own != NULL ? list_one(own, filter, system->count > 0) : FA2_OK;
-    for (size_t i = 0; st == FA2_OK && i < system->count; i++)
-        st = list_one(system->caches[i], filter, true);
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = list_one(caches[i], filter, system);
+    return st;
+}
+
+/* own: the user's database; NULL: there is none. */
+static fa2_status list_all(fa2i_cache *own, const fa2i_layers *system, const fa2i_options *options)
+{
+    fa2i_cache *caches[1 + FA2I_LAYERS_MAX];
+    size_t count = 0;
+    if (own != NULL)
+        caches[count++] = own;
+    for (size_t i = 0; i < system->count; i++)
+        caches[count++] = system->caches[i];
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_database_check_device(caches, count, options));
+    FA2_TRY(options->json ? list_json(caches, count, &options->filter)
+                          : list_text(caches, count, system->count > 0, &options->filter));
+    for (size_t i = 0; i < count; i++)
+        FA2_TRY(fa2i_database_say_uncompiled(caches[i], &options->filter));
+done:
     return st;
 }
 
@@ -376,7 +389,7 @@ int fa2i_cmd_list(int argc, char **argv)
     if (st == FA2_E_NOT_FOUND && system.count > 0)
         st = FA2_OK; /* the system's are listed */
     if (st == FA2_OK)
-        st = (options.json ? list_json : list_text)(cache, &system, &options.filter);
+        st = list_all(cache, &system, &options);
 done:
     fa2i_layers_close(&system);
     fa2i_cache_close(cache);
@@ -387,28 +400,26 @@ done:
 /* The most problems without measurements that are named, one per line. */
 enum { UNKNOWN_SAID = 4 };
 
-static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
+/* Says that nothing was measured for a problem, and shows what build chose for it. JSON has that by itself.
+ * *ret_known: build chose something. */
+static fa2_status show_unmeasured(fa2i_cache *cache, const fa2_problem *problem, const fa2i_options *options,
+                                  bool *ret_known)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
-    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape, fa2i_cache_path(cache));
+    fa2i_filter filter = {.device = options->filter.device, .problem = *problem};
+    winner_listing w;
+    memset(filter.given, true, sizeof filter.given);
+    const fa2_status st = fa2i_cache_list_winners(cache, &filter, fa2i_row_note, ret_known);
+    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s%s\n", fa2i_problem_shape(problem).text,
+                     fa2i_cache_path(cache), *ret_known ? "; what the cost model chose:" : "");
+    return st == FA2_OK && *ret_known && !options->json ? list_winners(cache, &filter, &w) : st;
 }
 
 static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter)
 {
-    char shape[FA2I_PROBLEM_CHARS];
     listing l;
     listing_init(&l, measurement_columns, sizeof measurement_columns / sizeof *measurement_columns);
-    fa2i_problem_format(problem, shape, sizeof shape);
-    printf("%s\n\n", shape);
+    printf("%s\n\n", fa2i_problem_shape(problem).text);
     return listing_end(&l, fa2i_cache_list_measurements(cache, problem, filter, add_row, &l));
-}
-
-static int note_row(void *user, int columns, const char *const *names, const char *const *values)
-{
-    (void)columns, (void)names, (void)values;
-    *(bool *)user = true;
-    return 1; /* one row is enough */
 }
 
 /* Adds the database's problems that pass the filter, after those that were named. */
@@ -418,11 +429,13 @@ static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
     size_t count = 0;
     if (options->shapes.count > 0 && !fa2i_filter_names_problem(&options->filter))
         return FA2_OK; /* --device filters the named ones */
-    fa2_status st = fa2i_cache_measured_problems(cache, &options->filter, &problems, &count);
+    fa2_status st = fa2i_cache_known_problems(cache, &options->filter, &problems, &count);
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = fa2i_shapes_add(&options->shapes, &problems[i], 0);
     if (st == FA2_OK && count == 0)
-        fa2i_shown_print(stderr, "fa2-tune: nothing was measured for such problems in %s\n", fa2i_cache_path(cache));
+        fa2i_shown_print(
+            stderr, "fa2-tune: nothing was measured or chosen for such problems in %s; fa2-tune list has the winners\n",
+            fa2i_cache_path(cache));
     fa2i_free(problems);
     return st;
 }
@@ -436,19 +449,49 @@ static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_
     for (size_t i = 0; st == FA2_OK && i < options->shapes.count; i++) {
         const fa2_problem *problem = &options->shapes.items[i];
         bool known = false;
-        st = fa2i_cache_list_measurements(cache, problem, &filter, note_row, &known);
-        if (st == FA2_OK && !known) {
-            if (*ret_unknown < UNKNOWN_SAID)
-                say_unknown(cache, problem);
-            *ret_unknown += 1;
-        } else if (st == FA2_OK && !options->json) {
+        st = fa2i_cache_list_measurements(cache, problem, &filter, fa2i_row_note, &known);
+        if (st == FA2_OK && known && !options->json)
             st = show_problem(cache, problem, &filter);
-        }
+        if (st == FA2_OK && !known && *ret_unknown < UNKNOWN_SAID)
+            st = show_unmeasured(cache, problem, options, &known);
+        *ret_unknown += !known;
     }
     if (*ret_unknown > UNKNOWN_SAID)
         fprintf(stderr, "fa2-tune: nor for %zu others of these problems\n", *ret_unknown - UNKNOWN_SAID);
     if (st == FA2_OK && options->json)
         st = fa2i_cache_print_measurements_json(cache, options->shapes.items, options->shapes.count, &filter, stdout);
+    return st;
+}
+
+/* Finds out whether a database has a winner for one of the problems, or for those of the filter. */
+static fa2_status has_winner(fa2i_cache *cache, const fa2i_options *options, bool *ret_has)
+{
+    if (options->shapes.count == 0)
+        return fa2i_cache_list_winners(cache, &options->filter, fa2i_row_note, ret_has);
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && !*ret_has && i < options->shapes.count; i++) {
+        fa2i_filter filter = {.device = options->filter.device, .problem = options->shapes.items[i]};
+        memset(filter.given, true, sizeof filter.given);
+        st = fa2i_cache_list_winners(cache, &filter, fa2i_row_note, ret_has);
+    }
+    return st;
+}
+
+/* Names the system's databases that have what the shown one lacks. One that cannot be read has nothing. */
+static fa2_status say_system(const fa2i_options *options)
+{
+    fa2i_layers system = {.count = 0};
+    fa2_status st = open_system(options, &system);
+    for (size_t i = 0; st == FA2_OK && i < system.count; i++) {
+        bool has = false;
+        st = has_winner(system.caches[i], options, &has) == FA2_E_MEMORY ? FA2_E_MEMORY : FA2_OK;
+        if (has)
+            fa2i_shown_print(stderr,
+                             "fa2-tune: %s, a system database, has winners for some of these problems; show "
+                             "them with --db\n",
+                             fa2i_cache_path(system.caches[i]));
+    }
+    fa2i_layers_close(&system);
     return st;
 }
 
@@ -465,12 +508,21 @@ int fa2i_cmd_show(int argc, char **argv)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "show needs --shape, --op or --device, for example "
                                          "--shape Hq=8,Sq=512,D=64 or --device all"));
     FA2_TRY(fa2i_filter_find_device(&options));
-    FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+    st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
+    if (st == FA2_E_NOT_FOUND) {
+        status = fa2i_report_failure(st);
+        st = say_system(&options);
+        goto done;
+    }
+    FA2_TRY(st);
+    FA2_TRY(fa2i_database_check_device(&cache, 1, &options));
     FA2_TRY(add_filtered(cache, &options));
     FA2_TRY(show_all(cache, &options, &unknown));
     if (unknown > 0 || options.shapes.count == 0) {
         status = FA2I_EXIT_FAILED;
         FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
+        FA2_TRY(fa2i_database_say_uncompiled(cache, &options.filter));
+        FA2_TRY(say_system(&options));
     }
 done:
     if (st != FA2_OK)

@@ -67,13 +67,8 @@ static bool is_key(const char *text)
 static int take_variant(void *user, int columns, const char *const *names, const char *const *values)
 {
     session *s = user;
-    const char *key = NULL, *variant = NULL;
-    for (int i = 0; i < columns; i++) {
-        if (strcmp(names[i], "key") == 0)
-            key = values[i];
-        if (strcmp(names[i], "variant") == 0)
-            variant = values[i];
-    }
+    const char *key = fa2i_row_value(columns, names, values, "key");
+    const char *variant = fa2i_row_value(columns, names, values, "variant");
     if (key == NULL || variant == NULL || strcmp(key, s->options.positional) != 0)
         return 0;
     snprintf(s->variant, sizeof s->variant, "%s", variant);
@@ -210,15 +205,15 @@ static fa2_status print_chosen(session *s, fa2i_predictor *predictor, const fa2_
     const fa2i_card *card = &predictor->device.card;
     fa2_status st = FA2_OK;
     fa2i_predicted predicted = {0};
-    char shape[FA2I_PROBLEM_CHARS], about[FA2I_PROBLEM_CHARS + 256];
-    fa2i_problem_format(problem, shape, sizeof shape);
+    char about[FA2I_PROBLEM_CHARS + 256];
+    const fa2i_shape shape = fa2i_problem_shape(problem);
     FA2_TRY(fa2i_predict(predictor, problem, &predicted));
     if (predicted.status != FA2_OK) {
-        fprintf(stderr, "fa2-tune: %s on sm_%d: the call fails: %s\n", shape, card->arch, predicted.message);
+        fprintf(stderr, "fa2-tune: %s on sm_%d: the call fails: %s\n", shape.text, card->arch, predicted.message);
         s->fails = true;
         goto done;
     }
-    snprintf(about, sizeof about, "// for %s on %s (sm_%d), by the rule %s\n", shape, card->name, card->arch,
+    snprintf(about, sizeof about, "// for %s on %s (sm_%d), by the rule %s\n", shape.text, card->name, card->arch,
              fa2_rule_string(predicted.decision.rule));
     FA2_TRY(print_kernel(s, &predicted.variant, card, about));
 done:

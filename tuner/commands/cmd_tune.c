@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
+#include "tuner/search/compile_all.h"
 #include "tuner/commands/all_devices.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/filter_options.h"
@@ -53,13 +54,11 @@ static fa2_status open_for_reading(command *c)
     return st;
 }
 
-static bool is_there(const char *path)
+static bool is_there(const char *given)
 {
-    char *default_path = NULL;
-    if (path == NULL && fa2i_cache_default_path(&default_path) != FA2_OK)
-        return false;
-    const bool there = access(path == NULL ? default_path : path, F_OK) == 0;
-    fa2i_free(default_path);
+    char *path = NULL;
+    const bool there = fa2i_database_path(given, &path) == FA2_OK && access(path, F_OK) == 0;
+    fa2i_free(path);
     return there;
 }
 
@@ -94,7 +93,7 @@ static fa2_status parse(command *c, int argc, char **argv)
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv,
                                FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_BUDGET |
-                                   FA2I_OPT_JSON | FA2I_OPT_PROGRAM | FA2I_OPT_TUNE | FA2I_OPT_DRY_RUN,
+                                   FA2I_OPT_JSON | FA2I_OPT_PROGRAM | FA2I_OPT_TUNE | FA2I_OPT_DRY_RUN | FA2I_OPT_ARCH,
                                &c->options));
     if (c->options.device == -1)
         st = fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them");
@@ -102,25 +101,35 @@ done:
     return st;
 }
 
+/* With --arch the device plays an older SM, whose code it takes as PTX. Without NVRTC, fa2i_tune_plan finds a target. */
+static fa2_status read_device(command *c)
+{
+    fa2i_gpu *gpu = &c->gpu;
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_gpu_read(c->options.device, gpu));
+    FA2_TRY(fa2i_archs_play(c->tune.generator, &c->options, &gpu->card));
+    if (gpu->compiles && fa2i_card_is_proxy(&gpu->card))
+        FA2_TRY(fa2i_target_for(gpu->card.arch, true, &gpu->target));
+    c->tune.target = gpu->target;
+done:
+    return st;
+}
+
 static fa2_status open_tune(command *c)
 {
     const fa2i_options *o = &c->options;
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     fa2_status st = FA2_OK;
     c->request = (fa2i_tune_request){.shapes = &o->shapes,
                                      .device = o->device,
-                                     .threads = o->jobs > 0      ? o->jobs
-                                                : processors > 0 ? (int)processors
-                                                                 : 1,
+                                     .threads = (int)fa2i_compile_threads(o->jobs, SIZE_MAX),
                                      .force = o->force,
                                      .all = o->all,
                                      .share = o->share,
                                      .dry_run = o->dry_run,
                                      .json = o->json};
     c->tune = (fa2i_tune){.request = &c->request, .budget = &c->budget, .gpu = &c->gpu};
-    FA2_TRY(fa2i_gpu_read(o->device, &c->gpu));
-    c->tune.target = c->gpu.target; /* without NVRTC, fa2i_tune_plan finds another one */
     FA2_TRY(fa2i_generator_create_stoppable(c->budget.stop, &c->tune.generator));
+    FA2_TRY(read_device(c));
     FA2_TRY(open_database(c));
 done:
     return st;
@@ -132,7 +141,6 @@ static void close_tune(command *c)
     fa2i_options_done(&c->options);
 }
 
-/* Runs the program and takes its problems. */
 static fa2_status run_program(command *c, bool *ret_program_failed)
 {
     fa2i_options *options = &c->options;
@@ -211,8 +219,7 @@ static void print_unreached(command *c, size_t open, size_t done)
     }
     fprintf(stderr,
             "fa2-tune: %s; still to compile: %zu variant%s, to verify: %zu of those that are "
-            "compiled, to measure: %zu problem%s; what was done is in %s, and the same command "
-            "goes on from there\n",
+            "compiled, to measure: %zu problem%s; what was done is in %s, and the same command goes on from there\n",
             why, uncompiled, fa2i_plural(uncompiled), unverified, open, fa2i_plural(open),
             fa2i_cache_path(c->tune.cache));
 }
@@ -281,7 +288,6 @@ int fa2i_cmd_tune(int argc, char **argv)
     int status = FA2I_EXIT_FAILED;
     bool program_failed = false;
     command c = {.budget.stop = fa2i_interrupt_watch()};
-
     FA2_TRY(parse(&c, argc, argv));
     if (c.options.device == FA2I_DEVICE_ALL) {
         FA2_TRY(tune_all_devices(&c, argc, argv, &program_failed, &status));

@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "runtime/base/alloc.h"
-#include "runtime/base/shown.h"
+#include "tuner/search/compile_all.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/commands/program.h"
 #include "tuner/report/progress.h"
+#include "tuner/worker/gpu.h"
 
 enum { THREADS_MAX = 64 };
 
@@ -46,11 +46,9 @@ static bool take(warmer *w, fa2_problem *ret_problem)
 
 static void finish(warmer *w, const fa2_problem *problem, fa2_status st)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(problem, shape, sizeof shape);
     pthread_mutex_lock(&w->lock);
     if (st != FA2_OK)
-        fa2i_note(&w->progress, "fa2-tune: %s: %s", shape, fa2_last_message());
+        fa2i_note(&w->progress, "fa2-tune: %s: %s", fa2i_problem_shape(problem).text, fa2_last_message());
     w->failed += st != FA2_OK;
     fa2i_progress_step(&w->progress, NULL);
     pthread_mutex_unlock(&w->lock);
@@ -107,13 +105,11 @@ static void *prepare_some(void *user)
 /* Threads that cannot be started are done without; this thread is the first one. */
 static fa2_status prepare_all(warmer *w)
 {
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const int wanted = w->options.jobs > 0 ? w->options.jobs : (int)processors;
+    const size_t wanted = fa2i_compile_threads(w->options.jobs, w->options.shapes.count);
     pthread_t threads[THREADS_MAX];
     size_t count = 0;
     fa2i_progress_begin(&w->progress, "preparing", w->options.shapes.count);
-    while ((int)count + 1 < wanted && count < THREADS_MAX && count + 1 < w->options.shapes.count &&
-           pthread_create(&threads[count], NULL, prepare_some, w) == 0)
+    while (count + 1 < wanted && count < THREADS_MAX && pthread_create(&threads[count], NULL, prepare_some, w) == 0)
         count++;
     prepare_some(w);
     for (size_t i = 0; i < count; i++)
@@ -125,11 +121,13 @@ static fa2_status prepare_all(warmer *w)
 static fa2_status warm(warmer *w, int argc, char **argv)
 {
     fa2i_options *options = &w->options;
+    fa2i_gpu gpu;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_PROGRAM, options));
     if (options->device < 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "warm needs --device N, one device: `fa2-tune devices` lists them"));
+    FA2_TRY(fa2i_gpu_read(options->device, &gpu)); /* before the program runs */
     FA2_TRY(fa2i_database_check_writable(options->db));
     if (options->program != NULL)
         FA2_TRY(fa2i_program_run(options->program, options->db, false, w->stop, &options->shapes, &w->program_failed));

@@ -91,9 +91,7 @@ static fa2_status serve_check(fa2i_bench *bench, exchange *e)
         return fa2i_fail(FA2_E_INVALID, "a CHECK request of the wrong size");
     FA2_TRY(fa2i_bench_launch(bench, e->request.id, &e->answer.count));
     size_t bytes = fa2i_bench_output_bytes(bench, places, count);
-    e->output = fa2i_alloc(bytes);
-    if (e->output == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs"));
+    FA2_TRY(fa2i_new(&e->output, bytes, 1));
     FA2_TRY(fa2i_bench_output(bench, places, count, e->output));
     e->answer.bytes = bytes;
 done:

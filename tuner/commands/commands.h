@@ -3,8 +3,7 @@
  * done; 1 something failed while working; 2 the caller's input is wrong; 3 no usable device. Results go to stdout,
  * everything else to stderr.
  */
-#ifndef FA2I_COMMANDS_H
-#define FA2I_COMMANDS_H
+#pragma once
 
 #include "runtime/base/status.h"
 #include "cache/content/filter.h"
@@ -20,6 +19,9 @@ enum {
 };
 
 enum { FA2I_ARCHS_MAX = 32, FA2I_DEVICE_ALL = -2 };
+
+/* Returns whether arg is an option of any command whose value is the next argument. */
+bool fa2i_options_takes_next(const char *arg);
 
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
@@ -103,6 +105,10 @@ fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 /* Returns the card of --device, or the one that stands for SM number n of --arch. */
 fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *options, size_t n, fa2i_card *ret_card);
 
+/* Replaces a card by the proxy for the one SM of --arch, which must be older than the card's. Does nothing without
+ * --arch. */
+fa2_status fa2i_archs_play(fa2i_generator *generator, const fa2i_options *options, fa2i_card *card);
+
 /* Prints "fa2-tune: message" with this thread's last message, and returns the exit status for it. After an interruption
  * that is FA2I_EXIT_INTERRUPTED, whatever failed because of it. */
 int fa2i_report_failure(fa2_status status);
@@ -125,5 +131,3 @@ int fa2i_cmd_check(int argc, char **argv);
 int fa2i_cmd_gc(int argc, char **argv);
 int fa2i_cmd_forget(int argc, char **argv);
 int fa2i_cmd_worker(int argc, char **argv); /* not for people: the process that uses the GPU */
-
-#endif

@@ -15,7 +15,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
 extern char **environ;
@@ -27,9 +26,8 @@ static fa2_status look_in(const char *folders, const char *below, const char *na
 {
     while (folders != NULL && *folders != '\0' && *ret_tool == NULL) {
         const size_t bytes = strcspn(folders, ":");
-        fa2i_text path = {0};
-        fa2i_text_add(&path, "%.*s%s/%s", (int)bytes, bytes == 0 ? "." : folders, below, name);
-        const fa2_status st = fa2i_text_take(&path, ret_tool);
+        const fa2_status st =
+            fa2i_text_make(ret_tool, "%.*s%s/%s", (int)bytes, bytes == 0 ? "." : folders, below, name);
         if (st != FA2_OK)
             return st;
         if (access(*ret_tool, X_OK) != 0) {
@@ -68,9 +66,8 @@ fa2_status fa2i_disassembler_find(char **ret_tool)
 /* Writes the bytes into a file without a name. Returns its descriptor, or -1 with errno. */
 static int keep(const fa2i_blob *bytes)
 {
-    const char *folder = fa2i_environment("TMPDIR");
     char path[4096];
-    snprintf(path, sizeof path, "%s/fa2-cubin-XXXXXX", folder != NULL ? folder : "/tmp");
+    snprintf(path, sizeof path, "%s/fa2-cubin-XXXXXX", fa2i_environment_folder());
     const int descriptor = mkstemp(path);
     if (descriptor < 0)
         return -1;

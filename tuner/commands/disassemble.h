@@ -3,8 +3,7 @@
  *
  * Errors: FA2_E_IO says what is missing or what failed. Not thread-safe.
  */
-#ifndef FA2I_DISASSEMBLE_H
-#define FA2I_DISASSEMBLE_H
+#pragma once
 
 #include <stdio.h>
 #include "runtime/base/record.h"
@@ -15,5 +14,3 @@ fa2_status fa2i_disassembler_find(char **ret_tool);
 
 /* Writes the tool's output for a cubin. */
 fa2_status fa2i_disassemble(const char *tool, const fa2i_blob *cubin, FILE *out);
-
-#endif

@@ -150,14 +150,6 @@ fa2_status fa2i_filter_apply_variant(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
-bool fa2i_filter_names_problem(const fa2i_filter *filter)
-{
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        if (filter->given[field])
-            return true;
-    return false;
-}
-
 bool fa2i_filter_is_given(const fa2i_filter *filter)
 {
     return filter->device != NULL || filter->variant != NULL || filter->failures || fa2i_filter_names_problem(filter);

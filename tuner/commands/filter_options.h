@@ -7,8 +7,7 @@
  *
  * Errors: FA2_E_INVALID names the option and what is accepted. Texts are borrowed from argv.
  */
-#ifndef FA2I_FILTER_OPTIONS_H
-#define FA2I_FILTER_OPTIONS_H
+#pragma once
 
 #include "tuner/commands/commands.h"
 
@@ -33,11 +32,8 @@ void fa2i_filter_settle_op(fa2i_options *options, int accepted);
  * row is left. */
 fa2_status fa2i_options_say_left_out(const fa2i_options *options);
 
-/* The first says whether a filter has any condition, the second whether it has one on the problem. */
+/* Says whether a filter has any condition. */
 bool fa2i_filter_is_given(const fa2i_filter *filter);
-bool fa2i_filter_names_problem(const fa2i_filter *filter);
 
 /* Replaces a device number in the filter by the device's name. Returns FA2_E_NO_DRIVER or FA2_E_NO_DEVICE. */
 fa2_status fa2i_filter_find_device(fa2i_options *options);
-
-#endif

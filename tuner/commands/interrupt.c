@@ -18,8 +18,7 @@ static volatile sig_atomic_t spent; /* the time is up, or there was a signal */
 
 static void on_alarm(int number)
 {
-    static const char said[] = "\nfa2-tune: interrupted, but did not end in time; what "
-                               "was reported as done is kept\n";
+    static const char said[] = "\nfa2-tune: interrupted, but did not end in time; what was reported as done is kept\n";
     (void)number;
     spent = 1;
     if (!interrupted)

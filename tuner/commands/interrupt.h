@@ -4,8 +4,7 @@
  * second Ctrl-C kills it at once, as usual. Everything that was reported as done is in the database, because each write
  * is one transaction.
  */
-#ifndef FA2I_INTERRUPT_H
-#define FA2I_INTERRUPT_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -23,5 +22,3 @@ bool fa2i_interrupted(void);
 /* Returns another flag. It becomes nonzero after this time (0: never) or at the first signal. There is one per process,
  * and each call starts it anew. It is valid for ever. */
 const volatile sig_atomic_t *fa2i_interrupt_deadline(double seconds);
-
-#endif

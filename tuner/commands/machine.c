@@ -105,21 +105,10 @@ static void print_libraries(const fa2i_machine *m)
 
 static void add_device(fa2i_table *table, int ordinal, const fa2i_machine_device *d)
 {
-    enum { CELLS = 9 };
-    char texts[CELLS][32];
-    const char *cells[CELLS];
-    for (int i = 0; i < CELLS; i++)
-        cells[i] = texts[i];
-    snprintf(texts[0], sizeof *texts, "%d", ordinal);
-    cells[1] = d->card.name;
-    snprintf(texts[2], sizeof *texts, "sm_%d", d->card.arch);
-    snprintf(texts[3], sizeof *texts, "%d", d->card.sm_count);
-    snprintf(texts[4], sizeof *texts, "%d", d->card.smem_block_bytes / 1024);
-    snprintf(texts[5], sizeof *texts, "%.1f", (double)d->card.l2_bytes / 0x1p20);
-    snprintf(texts[6], sizeof *texts, "%.1f", (double)d->memory_bytes / 0x1p30);
-    snprintf(texts[7], sizeof *texts, "%d", d->card.clock_khz / 1000);
-    cells[8] = d->state.status == FA2_OK ? "yes" : d->state.message;
-    fa2i_table_add(table, cells);
+    fa2i_table_row(table, "%d\t%s\tsm_%d\t%d\t%d\t%.1f\t%.1f\t%d\t%s", ordinal, d->card.name, d->card.arch,
+                   d->card.sm_count, d->card.smem_block_bytes / 1024, (double)d->card.l2_bytes / 0x1p20,
+                   (double)d->memory_bytes / 0x1p30, d->card.clock_khz / 1000,
+                   d->state.status == FA2_OK ? "yes" : d->state.message);
 }
 
 static fa2_status print_devices(const fa2i_machine *m)
@@ -133,9 +122,7 @@ static fa2_status print_devices(const fa2i_machine *m)
     for (int i = 0; i < m->device_count; i++)
         add_device(&table, i, &m->devices[i]);
     putchar('\n');
-    const fa2_status st = fa2i_table_print(&table, stdout);
-    fa2i_table_done(&table);
-    return st;
+    return fa2i_table_end(&table, stdout);
 }
 
 fa2_status fa2i_machine_print(const fa2i_machine *machine)

@@ -2,8 +2,7 @@
  * The parts of CUDA on this machine: the driver, NVRTC and the devices. Something that is missing is a finding, not an
  * error: its message is kept.
  */
-#ifndef FA2I_MACHINE_H
-#define FA2I_MACHINE_H
+#pragma once
 
 #include "runtime/cuda/device.h"
 
@@ -36,5 +35,3 @@ void fa2i_machine_done(fa2i_machine *machine);
 
 /* Prints the libraries, and a table of the devices, on stdout. */
 fa2_status fa2i_machine_print(const fa2i_machine *machine);
-
-#endif

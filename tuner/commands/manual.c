@@ -95,17 +95,17 @@ static void print_command(const fa2i_command *command, FILE *out)
 /* runtime/README.md also describes the library's. */
 const fa2i_variable fa2i_variables[] = {
     {"FA2_DB", "the database, unless --db is given"},
-    {"FA2_SYSTEM_DB",
-     "databases below the user's, with ':' between them, which are only read; default: system.db in the "
-     "folder of files that come with fa2"},
+    {"FA2_SYSTEM_DB", "databases below the user's, with ':' between them, which are only read; default: the files *.db "
+                      "in the folder of files that come with fa2, in the order of their names"},
     {"FA2_CAPTURE", "a file in which any program that uses fa2 records its calls"},
     {"FA2_DUMP", "a folder into which any program that uses fa2, and fa2-tune, writes what it compiles: NAME.cu, and "
                  "NAME.cubin or NAME.ptx"},
-    {"FA2_SHARE", "the folder of measurements that come with fa2 (*.db); empty: none are read"},
+    {"FA2_SHARE",
+     "the folder of files that come with fa2: shipped.db (times), system databases (*.db); empty: none are read"},
     {"FA2_GEN_PATH", "a source tree: gen/ and templates/ are read from it, in place of the embedded copies"},
     {"FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY", "the driver's and NVRTC's libraries"},
     {"FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY",
-     "the libraries of NVML (clocks, temperature, energy) and of NVTX (ranges for profilers), used where found"},
+     "the libraries of NVML (clocks, temperature, energy; bench, field-report) and of NVTX (ranges), where found"},
     {"CUDA_HOME, CUDA_PATH", "the CUDA toolkit, in which NVRTC and a disassembler are looked for"},
     {"VIRTUAL_ENV", "a Python environment, in which NVIDIA's package of NVRTC is looked for"},
     {"PATH", "folders in which a program after -- and a disassembler are looked for"},

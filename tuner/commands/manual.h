@@ -5,8 +5,7 @@
  * option: two spaces, the option, a space and the name of its value if it takes one, at least two spaces, and its
  * meaning. Continued lines are indented further. The functions only write to their streams.
  */
-#ifndef FA2I_MANUAL_H
-#define FA2I_MANUAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out);
 /* Prints the completion script for bash, zsh or fish. Returns false for any other shell. archs: the values of --arch,
  * "native all sm_75 ...", with the SMs last. */
 bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count, const char *archs, FILE *out);
-
-#endif

@@ -5,31 +5,24 @@
  * - Shapes and architectures accumulate in the order given. Other options may be given once.
  * - A file that cannot be read because its name is wrong is the caller's mistake: FA2_E_INVALID.
  */
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/base/nearest.h"
 #include "runtime/base/problem.h"
-#include "runtime/base/text.h"
 #include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
-#include "tuner/input/nearest.h"
-
-enum { JOBS_MAX = 1024 };
 
 typedef fa2_status (*apply_fn)(const char *value, fa2i_options *options);
 
 static fa2_status invalid(const char *option, const char *value, const char *accepted)
 {
     return fa2i_fail(FA2_E_INVALID, "%s \"%s\": expected %s", option, value, accepted);
-}
-
-static fa2_status parse_whole(const char *option, const char *text, int limit, const char *accepted, int *ret_number)
-{
-    return fa2i_whole_parse(text, limit, ret_number) ? FA2_OK : invalid(option, text, accepted);
 }
 
 static fa2_status apply_preset(const char *value, fa2i_options *options)
@@ -69,25 +62,7 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
     char accepted[96];
     snprintf(accepted, sizeof accepted, "a device number, 0 to %d, as fa2-tune devices lists them; tune also takes all",
              FA2I_DEVICE_MAX);
-    return parse_whole("--device", value, FA2I_DEVICE_MAX, accepted, &options->device);
-}
-
-static fa2_status apply_arch(const char *value, fa2i_options *options)
-{
-    return fa2i_archs_parse(value, options);
-}
-
-static fa2_status apply_db(const char *value, fa2i_options *options)
-{
-    if (*value == '\0')
-        return invalid("--db", value, "the path of a database file");
-    options->db = value;
-    return FA2_OK;
-}
-
-static fa2_status apply_jobs(const char *value, fa2i_options *options)
-{
-    return parse_whole("--jobs", value, JOBS_MAX, "a number of threads, 0 (all processors) to 1024", &options->jobs);
+    return fa2i_whole_parse(value, FA2I_DEVICE_MAX, &options->device) ? FA2_OK : invalid("--device", value, accepted);
 }
 
 /* Parses a number with M (2^20 bytes) or G (2^30 bytes) after it. */
@@ -114,23 +89,11 @@ static fa2_status apply_budget(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
-static fa2_status apply_runs(const char *value, fa2i_options *options)
-{
-    static const char accepted[] = "a number of timed runs, 10 to 100000";
-    const fa2_status st = parse_whole("--runs", value, 100000, accepted, &options->runs);
-    return st == FA2_OK && options->runs < 10 ? invalid("--runs", value, accepted) : st;
-}
-
-static fa2_status apply_rest(const char *value, fa2i_options *options)
-{
-    return parse_whole("--rest", value, 10000, "milliseconds, 0 to 10000", &options->rest_ms);
-}
-
 static fa2_status apply_fail_above(const char *value, fa2i_options *options)
 {
     char *end = NULL;
     const double percent = strtod(value, &end);
-    if (end == value || strcmp(end, "%") != 0 || !isfinite(percent) || percent <= 0)
+    if (end == value || (strcmp(end, "%") != 0 && *end != '\0') || !isfinite(percent) || percent <= 0)
         return invalid("--fail-above", value, "a percentage above 0, such as 5%");
     options->fail_above = percent / 100;
     return FA2_OK;
@@ -160,50 +123,53 @@ static const struct option {
     const char *name;
     int bit;
     const char *value; /* describes the value; NULL: it takes no value */
-    apply_fn apply;    /* NULL: the member is set to true, or to the value as a path */
+    apply_fn apply;    /* NULL: the member is set to true, to the value as a path, or to a number */
     bool once;
-    size_t member; /* offset in fa2i_options */
+    size_t member;   /* offset in fa2i_options */
+    int least, most; /* of a whole number; most 0: it is none */
 } known[] = {
-    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false, 0},
-    {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false, 0},
-    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", fa2i_filter_apply_shape, true, 0},
-    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", fa2i_filter_apply_shown, false, 0},
-    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", fa2i_options_apply_shape, false, 0},
-    {"--op", FA2I_OPT_FILTER | FA2I_OPT_SHAPES, "forward, backward, merge or all", apply_op, true, 0},
+    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", .apply = apply_preset},
+    {"--shapes", FA2I_OPT_SHAPES, "a shape file", .apply = apply_shapes},
+    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", .apply = fa2i_filter_apply_shape, .once = true},
+    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", .apply = fa2i_filter_apply_shown},
+    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", .apply = fa2i_options_apply_shape},
+    {"--op", FA2I_OPT_FILTER | FA2I_OPT_SHAPES, "forward, backward, merge or all", .apply = apply_op, .once = true},
     {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN, "a device number, a part of a name, or all",
-     fa2i_filter_apply_device, true, 0},
-    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", fa2i_filter_apply_variant, true, 0},
-    {"--failures", FA2I_OPT_FORGET, NULL, NULL, false, OPTION(filter.failures)},
-    {"--all", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(all)},
-    {"--force", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(force)},
-    {"--share", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(share)},
-    {"--dry-run", FA2I_OPT_DRY_RUN, NULL, NULL, false, OPTION(dry_run)},
-    {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true, 0},
-    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false, 0},
-    {"--db", FA2I_OPT_DB, "a database file", apply_db, true, 0},
-    {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true, 0},
-    {"--max-size", FA2I_OPT_MAX_SIZE, "a size such as 256M or 2G", apply_max_size, true, 0},
-    {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true, 0},
-    {"--html", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(html)},
-    {"--markdown", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(markdown)},
-    {"--against", FA2I_OPT_REPORT, "a database file", NULL, true, OPTION(against)},
-    {"--bench", FA2I_OPT_REPORT, "a file of bench or field-report", NULL, true, OPTION(bench)},
-    {"--against", FA2I_OPT_BENCH, "a file of bench --format json", NULL, true, OPTION(against)},
-    {"--fail-above", FA2I_OPT_BENCH, "a percentage: 5%", apply_fail_above, true, 0},
-    {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true, 0},
-    {"--rest", FA2I_OPT_BENCH, "milliseconds", apply_rest, true, 0},
-    {"--check", FA2I_OPT_CHECK, NULL, NULL, false, OPTION(check)},
-    {"--never-compile", FA2I_OPT_EXPLAIN, NULL, NULL, false, OPTION(never_compile)},
-    {"--ptx", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(ptx)},
-    {"--sass", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(sass)},
-    {"--lines", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(lines)},
-    {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false, 0},
-    {"--cold", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(cold)},
-    {"--precisions", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(precisions)},
-    {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true, 0},
-    {"--with-code", FA2I_OPT_WITH_CODE, NULL, NULL, false, OPTION(with_code)},
-    {"--trust", FA2I_OPT_TRUST, NULL, NULL, false, OPTION(trust)},
-    {"--json", FA2I_OPT_JSON, NULL, NULL, false, OPTION(json)},
+     .apply = fa2i_filter_apply_device, .once = true},
+    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", .apply = fa2i_filter_apply_variant, .once = true},
+    {"--failures", FA2I_OPT_FORGET, .member = OPTION(filter.failures)},
+    {"--all", FA2I_OPT_TUNE, .member = OPTION(all)},
+    {"--force", FA2I_OPT_TUNE, .member = OPTION(force)},
+    {"--share", FA2I_OPT_TUNE, .member = OPTION(share)},
+    {"--dry-run", FA2I_OPT_DRY_RUN, .member = OPTION(dry_run)},
+    {"--device", FA2I_OPT_DEVICE, "a device number", .apply = apply_device, .once = true},
+    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", .apply = fa2i_archs_parse},
+    {"--db", FA2I_OPT_DB, "the path of a database file", .once = true, .member = OPTION(db)},
+    {"--jobs", FA2I_OPT_JOBS, "a number of threads, 0 (all processors) to 1024", .once = true, .member = OPTION(jobs),
+     .most = 1024},
+    {"--max-size", FA2I_OPT_MAX_SIZE, "a size such as 256M or 2G", .apply = apply_max_size, .once = true},
+    {"--budget", FA2I_OPT_BUDGET, "seconds", .apply = apply_budget, .once = true},
+    {"--html", FA2I_OPT_REPORT, "the path of a file to write", .once = true, .member = OPTION(html)},
+    {"--markdown", FA2I_OPT_REPORT, "the path of a file to write", .once = true, .member = OPTION(markdown)},
+    {"--against", FA2I_OPT_REPORT, "the path of a database file", .once = true, .member = OPTION(against)},
+    {"--bench", FA2I_OPT_REPORT, "the path of a file of bench or field-report", .once = true, .member = OPTION(bench)},
+    {"--against", FA2I_OPT_BENCH, "the path of a file of bench --json", .once = true, .member = OPTION(against)},
+    {"--fail-above", FA2I_OPT_BENCH, "a percentage: 5%", .apply = apply_fail_above, .once = true},
+    {"--runs", FA2I_OPT_BENCH, "a number of timed runs, 10 to 100000", .once = true, .member = OPTION(runs),
+     .least = 10, .most = 100000},
+    {"--rest", FA2I_OPT_BENCH, "milliseconds, 0 to 10000", .once = true, .member = OPTION(rest_ms), .most = 10000},
+    {"--check", FA2I_OPT_CHECK, .member = OPTION(check)},
+    {"--never-compile", FA2I_OPT_EXPLAIN, .member = OPTION(never_compile)},
+    {"--ptx", FA2I_OPT_SOURCE, .member = OPTION(ptx)},
+    {"--sass", FA2I_OPT_SOURCE, .member = OPTION(sass)},
+    {"--lines", FA2I_OPT_SOURCE, .member = OPTION(lines)},
+    {"--scale", FA2I_OPT_BENCH, "S, B or D", .apply = apply_scale},
+    {"--cold", FA2I_OPT_BENCH, .member = OPTION(cold)},
+    {"--precisions", FA2I_OPT_BENCH, .member = OPTION(precisions)},
+    {"--format", FA2I_OPT_BENCH, "text, csv or json", .apply = apply_format, .once = true},
+    {"--with-code", FA2I_OPT_WITH_CODE, .member = OPTION(with_code)},
+    {"--trust", FA2I_OPT_TRUST, .member = OPTION(trust)},
+    {"--json", FA2I_OPT_JSON, .member = OPTION(json)},
 };
 
 #undef OPTION
@@ -224,13 +190,12 @@ static fa2_status unknown_option(const char *command, const char *arg, int accep
 {
     char list[256] = "--help";
     fa2i_nearest meant = {0};
-    const fa2i_span name = {arg, strcspn(arg, "=")};
     for (int i = 0; i < KNOWN_COUNT; i++) {
         const size_t used = strlen(list);
         if (find_option(known[i].name, strlen(known[i].name), accepted) != &known[i])
             continue;
         snprintf(list + used, sizeof list - used, ", %s", known[i].name);
-        fa2i_nearest_try(&meant, name, known[i].name, known[i].name);
+        fa2i_nearest_try(&meant, arg, strcspn(arg, "="), known[i].name, known[i].name);
     }
     if (meant.name != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\", did you mean %s?", command, arg, meant.name);
@@ -241,10 +206,15 @@ static fa2_status unknown_option(const char *command, const char *arg, int accep
 static fa2_status set_member(const struct option *option, const char *value, fa2i_options *options)
 {
     void *member = (char *)options + option->member;
-    if (option->value == NULL)
+    int number = 0;
+    const bool takes = option->most > 0 ? fa2i_whole_parse(value, option->most, &number) && number >= option->least
+                                        : option->value == NULL || *value != '\0';
+    if (!takes)
+        return invalid(option->name, value, option->value);
+    if (option->most > 0)
+        *(int *)member = number;
+    else if (option->value == NULL)
         *(bool *)member = true;
-    else if (*value == '\0')
-        return invalid(option->name, value, "the path of a file");
     else
         *(const char **)member = value;
     return FA2_OK;
@@ -303,6 +273,12 @@ static fa2_status parse_positional(const char *command, const char *arg, int acc
     return FA2_OK;
 }
 
+bool fa2i_options_takes_next(const char *arg)
+{
+    const struct option *option = find_option(arg, strlen(arg), INT_MAX);
+    return option != NULL && option->value != NULL;
+}
+
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options)
 {
     const int works_through_shapes = FA2I_OPT_SHAPES | FA2I_OPT_JOBS;
@@ -324,8 +300,11 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program after it"));
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
         options.shapes.left_out == 0 && options.program == NULL) {
-        fputs("fa2-tune: no shapes are given: these are the preset seeds; --shape, --shapes or --preset name others\n",
-              stderr);
+        if (options.device != -1 || options.arch_count > 0 || options.arch_all ||
+            options.arch_native) /* else it fails */
+            fputs("fa2-tune: no shapes are given: these are the preset seeds; --shape, --shapes or --preset name "
+                  "others\n",
+                  stderr);
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
     }
     fa2i_filter_settle_op(&options, accepted);
@@ -343,9 +322,21 @@ void fa2i_options_done(fa2i_options *options)
     fa2i_shapes_done(&options->shapes);
 }
 
+/* What to do about it, where the message itself does not say. It stays on the message's line: others read the last one. */
+static const char *advice(fa2_status status)
+{
+    switch (status) {
+    case FA2_E_NO_DRIVER:
+    case FA2_E_NO_DEVICE:
+        return "; `fa2-tune doctor` says what is missing, and `fa2-tune build --arch sm_86` needs no GPU";
+    default:
+        return "";
+    }
+}
+
 int fa2i_report_failure(fa2_status status)
 {
-    fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
+    fprintf(stderr, "fa2-tune: %s%s\n", fa2_last_message(), advice(status));
     if (fa2i_interrupted())
         return FA2I_EXIT_INTERRUPTED;
     switch (status) {

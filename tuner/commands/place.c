@@ -21,6 +21,28 @@ static const char export_start[] = "{\"fa2_export\":", report_mark[] = "{\"fa2_r
 const fa2i_place_kind fa2i_place_export = {"an export", export_start, report_mark, false, "a field report"};
 const fa2i_place_kind fa2i_place_field_report = {"a field report", export_start, report_mark, true, "an export"};
 
+/* Returns the file's folder. The caller owns it; NULL: no memory. */
+static char *folder_of(const char *path)
+{
+    char *folder = fa2i_strdup(path);
+    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+    if (slash != NULL) {
+        slash[slash == folder ? 1 : 0] = '\0';
+        return folder;
+    }
+    fa2i_free(folder);
+    return fa2i_strdup(".");
+}
+
+static bool has_folder(const char *path)
+{
+    struct stat info;
+    char *folder = folder_of(path);
+    const bool has = folder != NULL && stat(folder, &info) == 0 && S_ISDIR(info.st_mode);
+    fa2i_free(folder);
+    return has;
+}
+
 /* Sets the message for a file or folder that cannot be written, by errno. */
 static fa2_status cannot_write(const char *path, int cause)
 {
@@ -31,6 +53,9 @@ static fa2_status cannot_write(const char *path, int cause)
     case EROFS:
         return fa2i_fail(FA2_E_IO, "%s: is on a read-only file system; name a file elsewhere", path);
     case ENOENT:
+        if (has_folder(path)) /* as in /proc, where files cannot be made */
+            return fa2i_fail(FA2_E_IO, "%s: the file cannot be made there (%s); name a file elsewhere", path,
+                             strerror(cause));
         return fa2i_fail(FA2_E_IO, "%s: its folder is not there; make it, or name a file elsewhere", path);
     case ENOSPC:
     case EDQUOT:
@@ -69,10 +94,8 @@ static fa2_status check_kind(const char *path, const fa2i_place_kind *kind)
     const char *why = NULL;
     FILE *file = fa2i_file_open(path, &why);
     if (file == NULL)
-        return fa2i_fail(FA2_E_IO,
-                         "%s: cannot be read (%s), and only what is %s is replaced; name "
-                         "another file",
-                         path, why, kind->name);
+        return fa2i_fail(FA2_E_IO, "%s: cannot be read (%s), and only what is %s is replaced; name another file", path,
+                         why, kind->name);
     const size_t bytes = fread(start, 1, sizeof start, file);
     const bool begins = bytes >= length && memcmp(start, kind->start, length) == 0;
     const bool same = begins && is_marked_so(file, kind);
@@ -113,27 +136,13 @@ static fa2_status check_no_side_file(const char *path)
         const bool there = stat(database, &info) == 0 && S_ISREG(info.st_mode);
         fa2_status st = FA2_OK;
         if (there)
-            st = fa2i_fail(FA2_E_INVALID,
-                           "%s: is the name of a file that belongs to the database %s; name another "
-                           "file",
-                           path, database);
+            st =
+                fa2i_fail(FA2_E_INVALID, "%s: is the name of a file that belongs to the database %s; name another file",
+                          path, database);
         fa2i_free(database);
         return st;
     }
     return FA2_OK;
-}
-
-/* Returns the file's folder. The caller owns it; NULL: no memory. */
-static char *folder_of(const char *path)
-{
-    char *folder = fa2i_strdup(path);
-    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
-    if (slash != NULL) {
-        slash[slash == folder ? 1 : 0] = '\0';
-        return folder;
-    }
-    fa2i_free(folder);
-    return fa2i_strdup(".");
 }
 
 /* Checks that the folder accepts a new file, before hours of work are spent. */
@@ -266,7 +275,6 @@ static fa2_status write_file(const fa2i_destination *p, fa2i_place_fill_fn write
     char *temporary = NULL;
     bool created = false;
     fa2i_text name = {0};
-
     fa2i_text_add(&name, "%s.%ld.tmp", p->path, (long)getpid());
     FA2_TRY(fa2i_text_take(&name, &temporary));
     FILE *out = fopen(temporary, "wx"); /* x: an existing file is not ours */

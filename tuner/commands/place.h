@@ -6,8 +6,7 @@
  *
  * Errors: FA2_E_IO and FA2_E_INVALID name the file and what to do. Not thread-safe.
  */
-#ifndef FA2I_PLACE_H
-#define FA2I_PLACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -46,5 +45,3 @@ fa2_status fa2i_place_open_export(const char *path, FILE **ret_file);
 typedef fa2_status (*fa2i_place_fill_fn)(void *user, FILE *out);
 
 fa2_status fa2i_place_write(const fa2i_destination *place, fa2i_place_fill_fn write, void *user);
-
-#endif

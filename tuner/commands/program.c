@@ -17,7 +17,6 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
 #include "runtime/base/shown.h"
-#include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/report/progress.h"
@@ -47,13 +46,11 @@ typedef struct capture_file {
 
 static fa2_status make_file(capture_file *file)
 {
-    const char *given = fa2i_environment("FA2_CAPTURE"), *folder = fa2i_environment("TMPDIR");
-    fa2i_text path = {0};
+    const char *given = fa2i_environment("FA2_CAPTURE");
     file->own = given == NULL;
     if (!file->own)
         return find_whole_path(given, &file->path);
-    fa2i_text_add(&path, "%s/fa2-capture-XXXXXX", folder != NULL ? folder : "/tmp");
-    const fa2_status st = fa2i_text_take(&path, &file->path);
+    const fa2_status st = fa2i_text_make(&file->path, "%s/fa2-capture-XXXXXX", fa2i_environment_folder());
     if (st != FA2_OK)
         return st;
     const int descriptor = mkstemp(file->path);
@@ -71,11 +68,10 @@ static void file_done(capture_file *file)
 {
     static const char *const endings[] = {"", ".new", ".counters", ".counters.new"};
     for (size_t i = 0; file->own && file->path != NULL && i < sizeof endings / sizeof *endings; i++) {
-        fa2i_text path = {0};
-        fa2i_text_add(&path, "%s%s", file->path, endings[i]);
-        if (!path.failed)
-            unlink(path.data);
-        fa2i_text_done(&path);
+        char *path = NULL;
+        if (fa2i_text_make(&path, "%s%s", file->path, endings[i]) == FA2_OK)
+            unlink(path);
+        fa2i_free(path);
     }
     fa2i_free(file->path);
 }
@@ -102,7 +98,7 @@ static fa2_status read_problems(const capture_file *file, const char *program, f
     const char *why =
         lines == 1 ? "opened fa2 and launched nothing" : "never used fa2, or one too old to report its calls";
     if (shapes->count == 0)
-        return fa2i_fail(FA2_E_NOT_FOUND, "%s %s; nothing to tune", program, why);
+        return fa2i_fail(FA2_E_NOT_FOUND, "%s %s; it has no problems", program, why);
     fa2i_shown_print(stderr, "fa2-tune: %s %s; what was named beside it counts\n", program, why);
     return FA2_OK;
 }

@@ -1,8 +1,7 @@
 /*
  * `fa2-tune --device 0 -- PROGRAM ARGS...`: runs a program and records which problems it calls (FA2_CAPTURE).
  */
-#ifndef FA2I_PROGRAM_H
-#define FA2I_PROGRAM_H
+#pragma once
 
 #include <signal.h>
 #include "tuner/input/shapes.h"
@@ -20,5 +19,3 @@
  * made. FA2_E_NOT_FOUND: it never called fa2, and shapes are empty. */
 fa2_status fa2i_program_run(char **argv, const char *database, bool to_stderr, const volatile sig_atomic_t *stop,
                             fa2i_shapes *shapes, bool *ret_failed);
-
-#endif

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/input/shapes.h"
 
 /* A problem with at least this share of its group's calls stays. */
@@ -66,9 +65,8 @@ fa2_status fa2i_shapes_condense(fa2i_shapes *shapes, size_t *ret_dropped)
     fa2_status st = FA2_OK;
     fa2i_shapes kept = {0};
     size_t count = 0, next = 0;
-    entry *entries = fa2i_alloc_array(shapes->count, sizeof *entries);
-    if (entries == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu shapes", shapes->count);
+    entry *entries = NULL;
+    FA2_TRY(FA2I_NEW(entries, shapes->count));
     for (size_t i = 0; i < shapes->count; i++)
         if (shapes->calls[i] > 0)
             entries[count++] = (entry){fa2i_problem_rounded(&shapes->items[i]), i, shapes->calls[i]};

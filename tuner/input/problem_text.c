@@ -1,6 +1,8 @@
 /*
  * Every rule comes from problem.def: limits, words, and the meaning of a missing field. Some fields give others their
- * meaning (window for window_left). Such a field counts as set if one of the others is given.
+ * meaning (window for window_left). Such a field counts as 1 if one of the others is given without it. If it is an
+ * enumeration, 1 would be a guess, and must be given. With it at 0, the others may have their default, which is read
+ * as 0.
  *
  * Checks name fields as fa2.h and shape files do. For a user who typed keys, the names in a message are replaced by
  * keys, so that one check serves both.
@@ -14,7 +16,7 @@
 #include <string.h>
 #include "runtime/base/status.h"
 
-enum { VALUE_BYTES = 48 };
+enum { VALUE_BYTES = 48, WORDS_BYTES = 128 };
 
 fa2i_span fa2i_span_trim(fa2i_span text)
 {
@@ -64,16 +66,23 @@ static fa2_status parse_number(int field, const char *text, int32_t *ret_number)
     return FA2_OK;
 }
 
-/* Lists the words of an enumeration, "fp16 or bf16". */
+/* Lists the words of an enumeration from value `from` on: "fp16 or bf16". Returns out. */
+static const char *list_words(int field, int32_t from, char out[WORDS_BYTES])
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    size_t used = 0;
+    for (int32_t i = from; i <= f->most && used < WORDS_BYTES; i++) {
+        const char *between = i == from ? "" : i == f->most ? " or " : ", ";
+        used += (size_t)snprintf(out + used, WORDS_BYTES - used, "%s%s", between, fa2i_field_word(field, i));
+    }
+    return out;
+}
+
 static fa2_status no_such_word(const fa2i_field *field, int id, const char *value)
 {
-    char words[128] = "";
-    size_t used = 0;
-    for (int32_t i = field->least; i <= field->most && used < sizeof words; i++) {
-        const char *between = i == field->least ? "" : i == field->most ? " or " : ", ";
-        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", between, fa2i_field_word(id, i));
-    }
-    return fa2i_fail(FA2_E_INVALID, "%s is \"%s\"; it must be %s", field->name, value, words);
+    char words[WORDS_BYTES];
+    return fa2i_fail(FA2_E_INVALID, "%s is \"%s\"; it must be %s", field->name, value,
+                     list_words(id, field->least, words));
 }
 
 fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span value)
@@ -129,19 +138,42 @@ static fa2_status fill(fa2_problem *problem, int field)
     return FA2_OK;
 }
 
+/* Brings a given field and the one that it needs together. */
+static fa2_status ask_for_needed(fa2i_problem_text *text, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field], *needed = &fa2i_fields[f->needs];
+    char words[WORDS_BYTES], value[FA2I_VALUE_CHARS];
+    const int32_t number = fa2i_field_get(&text->problem, field);
+    if (text->given[f->needs]) {
+        if (fa2i_field_get(&text->problem, f->needs) == 0 && number == fa2i_field_missing_value(&text->problem, field))
+            fa2i_field_set(&text->problem, field, 0);
+        return FA2_OK;
+    }
+    if (f->role == FA2I_ROLE_KIND && number == 0)
+        return FA2_OK; /* the feature's absence asks for nothing */
+    if (needed->type != FA2I_TYPE_INT)
+        return fa2i_fail(FA2_E_INVALID, "%s is %s, and %s is not given; give %s, too: %s", f->name,
+                         fa2i_field_text(&text->problem, field, value), needed->name, needed->name,
+                         list_words(f->needs, 1, words));
+    fa2i_field_set(&text->problem, f->needs, 1);
+    text->given[f->needs] = true;
+    return FA2_OK;
+}
+
 fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem, int *ret_field)
 {
-    *ret_field = -1;
     fa2i_problem_text whole = *text;
     whole.problem.struct_bytes = sizeof whole.problem;
     for (int field = FA2I_FIELD_COUNT - 1; field >= 0; field--) { /* backwards, because a needed field may need another
                                                                    * one */
-        const int needs = fa2i_fields[field].needs;
-        if (whole.given[field] && needs >= 0 && !whole.given[needs]) {
-            fa2i_field_set(&whole.problem, needs, 1);
-            whole.given[needs] = true;
-        }
+        fa2_status st = FA2_OK;
+        *ret_field = field;
+        if (whole.given[field] && fa2i_fields[field].needs >= 0)
+            st = ask_for_needed(&whole, field);
+        if (st != FA2_OK)
+            return st;
     }
+    *ret_field = -1;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const fa2_status st = whole.given[field] ? FA2_OK : fill(&whole.problem, field);
         if (st != FA2_OK)

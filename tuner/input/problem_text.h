@@ -2,8 +2,7 @@
  * The fields of a problem as people write them: values of --shape and of shape files, for every field of problem.def,
  * and messages about them. Pure. Errors: FA2_E_INVALID names field, value and what is accepted.
  */
-#ifndef FA2I_PROBLEM_TEXT_H
-#define FA2I_PROBLEM_TEXT_H
+#pragma once
 
 #include "runtime/base/problem.h"
 
@@ -32,5 +31,3 @@ fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *
 /* Replaces the names of fields in the present message by the keys of --shape, except in quotes. Returns status, which
  * is not FA2_OK. */
 fa2_status fa2i_fail_in_keys(fa2_status status);
-
-#endif

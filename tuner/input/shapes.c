@@ -1,7 +1,6 @@
 /*
  * The list. A hash table finds repeated problems, because files may have hundreds of thousands of rows.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -35,26 +34,21 @@ static uint32_t *slot_of(const fa2i_shapes *shapes, const fa2_problem *problem)
 static fa2_status reserve(fa2i_shapes *shapes)
 {
     size_t capacity = shapes->capacity, same = shapes->capacity;
+    fa2_status st = FA2_OK;
+    uint32_t *slots = NULL;
     if (shapes->count < capacity)
         return FA2_OK;
-    fa2_problem *items = fa2i_room_for(shapes->items, capacity + 1, &capacity, sizeof *items);
-    if (items != NULL)
-        shapes->items = items;
-    double *calls = fa2i_room_for(shapes->calls, same + 1, &same, sizeof *calls);
-    if (calls != NULL)
-        shapes->calls = calls;
-    uint32_t *slots = fa2i_alloc_array(2 * capacity, sizeof *slots);
-    if (items == NULL || calls == NULL || slots == NULL) {
-        fa2i_free(slots);
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu shapes", capacity);
-    }
+    FA2_TRY(FA2I_GROW(shapes->items, capacity + 1, capacity));
+    FA2_TRY(FA2I_GROW(shapes->calls, same + 1, same));
+    FA2_TRY(FA2I_NEW(slots, 2 * capacity));
     fa2i_free(shapes->slots);
     shapes->slots = slots;
     shapes->slot_count = 2 * capacity;
     shapes->capacity = capacity;
     for (size_t i = 0; i < shapes->count; i++)
         *slot_of(shapes, &shapes->items[i]) = (uint32_t)(i + 1);
-    return FA2_OK;
+done:
+    return st;
 }
 
 fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, double calls)
@@ -76,12 +70,10 @@ fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, doub
 static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, double calls, fa2_op op)
 {
     fa2_problem other = *problem;
-    char text[FA2I_PROBLEM_CHARS];
     other.op = op;
     if (fa2i_problem_check(&other) == FA2_OK)
         return fa2i_shapes_add(shapes, &other, calls);
-    fa2i_problem_format(problem, text, sizeof text);
-    return fa2i_fail(FA2_E_INVALID, "%s: %s", text, fa2_last_message());
+    return fa2i_fail(FA2_E_INVALID, "%s: %s", fa2i_problem_shape(problem).text, fa2_last_message());
 }
 
 fa2_status fa2i_shapes_add_for_ops(fa2i_shapes *shapes, const fa2_problem *problem, double calls)
@@ -101,12 +93,8 @@ void fa2i_shapes_write(const fa2i_shapes *shapes, FILE *out)
     for (size_t i = 0; i < shapes->count; i++) {
         fprintf(out, "\n%.0f", shapes->calls[i]);
         for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-            const int32_t value = fa2i_field_get(&shapes->items[i], field);
-            const char *word = fa2i_field_word(field, value);
-            if (word != NULL)
-                fprintf(out, ",%s", word);
-            else
-                fprintf(out, ",%" PRId32, value);
+            char value[FA2I_VALUE_CHARS];
+            fprintf(out, ",%s", fa2i_field_text(&shapes->items[i], field, value));
         }
     }
     fputc('\n', out);

@@ -3,8 +3,7 @@
  * FA2_E_INVALID names option or file, line and column, and what is accepted, also for sizes that no launch can have.
  * FA2_E_IO.
  */
-#ifndef FA2I_SHAPES_H
-#define FA2I_SHAPES_H
+#pragma once
 
 #include <stdio.h>
 #include "runtime/base/record.h"
@@ -60,5 +59,3 @@ fa2_status fa2i_shapes_condense(fa2i_shapes *shapes, size_t *ret_dropped);
 void fa2i_shapes_write(const fa2i_shapes *shapes, FILE *out);
 
 void fa2i_shapes_done(fa2i_shapes *shapes);
-
-#endif

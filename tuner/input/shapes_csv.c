@@ -4,7 +4,7 @@
  * - A CSV is parsed line by line into spans of the text; nothing of it is kept.
  * - A wrong value is reported at its column, also if it is only wrong together with another. A message about no field
  *   is reported at the row.
- * - A header names every field that problem texts always show. Other columns may be missing, and their cells empty.
+ * - A header names every field that has no default. Other columns may be missing. Cells of features may be empty.
  * - An unknown column is refused. It may be a misspelt feature, or one of a newer fa2, and its rows would be other
  *   problems without it.
  * - Cells may be quoted as in RFC 4180, but without line breaks inside quotes.
@@ -12,15 +12,15 @@
  *   file has no such column.
  * - If the last line has no end and too few cells, the file may be cut off there.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "gen/asset.h"
+#include "runtime/base/nearest.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
-#include "tuner/input/nearest.h"
 #include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
 
@@ -45,16 +45,7 @@ typedef struct csv {
 
 static const char *column_name(int kind)
 {
-    switch (kind) {
-    case CALLS:
-        return "calls";
-    case ORIGIN:
-        return "origin";
-    case PRESET:
-        return "preset";
-    default:
-        return fa2i_fields[kind].name;
-    }
+    return kind == CALLS ? "calls" : kind == ORIGIN ? "origin" : kind == PRESET ? "preset" : fa2i_fields[kind].name;
 }
 
 /* Returns the number of kinds of columns that the file may have. They are the first ones. */
@@ -68,10 +59,16 @@ static bool is_required(int kind)
 {
     if (kind >= FA2I_FIELD_COUNT)
         return kind == PRESET;
-    return fa2i_fields[kind].shown_always && fa2i_fields[kind].needs < 0;
+    return fa2i_fields[kind].missing == FA2I_MISSING_REQUIRED && fa2i_fields[kind].needs < 0;
 }
 
-/* Lists "batch,heads_q,...": the columns that a header must name, or all that it may. */
+/* Says whether its cells must have a value. An empty size or type is an accident, not a wish for the default. */
+static bool is_filled(int field)
+{
+    return fa2i_fields[field].shown_always && fa2i_fields[field].needs < 0;
+}
+
+/* Lists "heads_q,seq_q,...": the columns that a header must name, or all that it may. */
 static const char *columns_of(int kinds, bool all, char out[NAMES_CHARS])
 {
     size_t used = 0;
@@ -149,14 +146,13 @@ static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS
 /* Returns FA2_E_INVALID, and suggests the column that was probably meant, also if a field was named by its key. */
 static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
 {
-    char name[NAME_CHARS] = "", names[NAMES_CHARS];
-    for (size_t i = 0; i < cell.bytes && i < sizeof name - 1; i++)
-        name[i] = isprint((unsigned char)cell.data[i]) ? cell.data[i] : '?';
+    char name[NAME_CHARS], names[NAMES_CHARS];
+    fa2i_shown_write(name, sizeof name, "%.*s", (int)cell.bytes, cell.data);
     fa2i_nearest meant = {0};
     for (int kind = 0; kind < column_kinds(file); kind++) {
-        fa2i_nearest_try(&meant, cell, column_name(kind), column_name(kind));
+        fa2i_nearest_try(&meant, cell.data, cell.bytes, column_name(kind), column_name(kind));
         if (kind < FA2I_FIELD_COUNT)
-            fa2i_nearest_try(&meant, cell, fa2i_fields[kind].key, column_name(kind));
+            fa2i_nearest_try(&meant, cell.data, cell.bytes, fa2i_fields[kind].key, column_name(kind));
     }
     if (meant.name != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\", did you mean %s?", file->name, file->line,
@@ -190,7 +186,7 @@ static fa2_status read_header(csv *file)
     fa2i_span line, cells[COLUMNS_MAX];
     char names[NAMES_CHARS];
     if (!next_line(file, &line))
-        return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; expected %s", file->name, file->line + 1,
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; it must name %s", file->name, file->line + 1,
                          required_columns(names));
     const fa2_status st = split(file, line, cells, &file->columns);
     if (st != FA2_OK)
@@ -297,7 +293,7 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     fa2_problem problem;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const size_t column = file->column_of[field];
-        if (column == 0 || (cells[column - 1].bytes == 0 && !is_required(field)))
+        if (column == 0 || (cells[column - 1].bytes == 0 && !is_filled(field)))
             continue;
         st = fa2i_problem_text_read(&text, field, cells[column - 1]);
         if (st != FA2_OK)

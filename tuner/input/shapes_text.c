@@ -3,8 +3,8 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include "runtime/base/nearest.h"
 #include "runtime/base/text.h"
-#include "tuner/input/nearest.h"
 #include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
 
@@ -12,10 +12,9 @@ enum { TEXT_BYTES_MAX = 256, NAMES_CHARS = 320 };
 
 static int find_key(fa2i_span name)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         if (fa2i_span_is(name, fa2i_fields[field].key))
             return field;
-    }
     return -1;
 }
 
@@ -27,13 +26,16 @@ static fa2_status no_such_key(fa2i_span pair, fa2i_span name)
     for (int field = 0; field < FA2I_FIELD_COUNT && used < sizeof keys; field++)
         used +=
             (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", used == 0 ? "" : ", ", fa2i_fields[field].key);
-    if (name.bytes == pair.bytes)
-        return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s", (int)pair.bytes, pair.data, keys);
     fa2i_nearest meant = {0};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        fa2i_nearest_try(&meant, name, fa2i_fields[field].key, fa2i_fields[field].key);
-        fa2i_nearest_try(&meant, name, fa2i_fields[field].name, fa2i_fields[field].key);
+        fa2i_nearest_try(&meant, name.data, name.bytes, fa2i_fields[field].key, fa2i_fields[field].key);
+        fa2i_nearest_try(&meant, name.data, name.bytes, fa2i_fields[field].name, fa2i_fields[field].key);
     }
+    if (name.bytes == pair.bytes && meant.name != NULL)
+        return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE, did you mean %s=VALUE?", (int)pair.bytes, pair.data,
+                         meant.name);
+    if (name.bytes == pair.bytes)
+        return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s", (int)pair.bytes, pair.data, keys);
     if (meant.name != NULL)
         return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\", did you mean %s?", (int)name.bytes, name.data,
                          meant.name);

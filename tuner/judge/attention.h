@@ -3,8 +3,7 @@
  * Masks and caps are those that fa2.h defines. All references and all host tests use these functions. Pure;
  * thread-safe.
  */
-#ifndef FA2I_ATTENTION_H
-#define FA2I_ATTENTION_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -175,17 +174,3 @@ static inline bool fa2i_key_is_seen(const fa2_problem *problem, int32_t query, i
     const fa2i_keys keys = fa2i_keys_seen(problem, query);
     return key >= keys.first && key < keys.end;
 }
-
-/* Caps a scaled score. softcap 0 leaves it as it is. */
-static inline double fa2i_score_capped(double score, double softcap)
-{
-    return softcap > 0 ? softcap * tanh(score / softcap) : score;
-}
-
-/* The inverse of fa2i_score_capped. capped must be smaller than the cap. */
-static inline double fa2i_score_uncapped(double capped, double softcap)
-{
-    return softcap > 0 ? softcap * atanh(capped / softcap) : capped;
-}
-
-#endif

@@ -20,7 +20,6 @@ static const fa2i_operand operands[OPERANDS] = {
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
 };
 
 /* ---- cases ---- */
@@ -32,32 +31,33 @@ static const struct plan {
     fa2i_layout layout;
     float q_magnitude;
     int32_t window_left, window_right; /* for classes with a window */
-    float softcap;                     /* for classes with a cap */
-    float softmax_scale;
-    bool windowed;        /* for classes with a window only */
-    fa2i_lengths lengths; /* other than SPREAD: for packed sequences only */
+    fa2i_factors factors;              /* in the order of factors.def; those that a class lacks do not count */
+    bool windowed;                     /* for classes with a window only */
+    fa2i_lengths lengths;              /* other than SPREAD: for packed sequences only */
 } plans[] = {
-    {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1, 63, 0, .softcap = 30},
-    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 0, 0, .softcap = 3},
-    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 0, .softcap = 0.5f},
-    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 100, -1, .softcap = 3, .softmax_scale = 0.3f},
+    {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1, 63, 0, .factors = {30, 0}},
+    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 0, 0, .factors = {3, 0}},
+    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 0, .factors = {0.5f, 0}},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 100, -1, .factors = {3, 0.3f}},
     /* Rows that see no key when causal. */
-    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 20, 30, .softcap = 3},
-    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 3, 2, .softcap = 3},
+    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 20, 30, .factors = {3, 0}},
+    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 3, 2, .factors = {3, 0}},
     /* Scores up to about 100: P is 0 or 1 nearly everywhere, and has the error of an exponent. */
-    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 24, -1, 7, .softcap = 30},
-    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 128, 0, .softcap = 3},
-    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 5, 5, .softcap = 3},
+    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 24, -1, 7, .factors = {30, 0}},
+    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 128, 0, .factors = {3, 0}},
+    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 5, 5, .factors = {3, 0}},
     /* So many that every stage of every pipeline is used again. */
-    {"many tiles of queries", 1, 1, 1, 600, 72, FA2I_LAYOUT_GAPPED, 1, 500, 40, .softcap = 3},
-    {"keys that batches share", 3, 2, 2, 40, 90, FA2I_LAYOUT_SHARED, 1, 33, 20, .softcap = 3},
+    {"many tiles of queries", 1, 1, 1, 600, 72, FA2I_LAYOUT_GAPPED, 1, 500, 40, .factors = {3, 0}},
+    {"keys that batches share", 3, 2, 2, 40, 90, FA2I_LAYOUT_SHARED, 1, 33, 20, .factors = {3, 0}},
     /* Tiles that need no mask lie between two that do, in a window and for queries after it. */
-    {"a window over several tiles", 1, 1, 1, 700, 300, FA2I_LAYOUT_BHSD, 1, 400, 150, .softcap = 3, .windowed = true},
-    {"a window that ends on tiles", 1, 2, 1, 520, 130, FA2I_LAYOUT_GAPPED, 1, 255, 128, .softcap = 3, .windowed = true},
-    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1000, 1000, .softcap = 3, .windowed = true},
-    {"lengths of all kinds", 11, 4, 2, 70, 150, FA2I_LAYOUT_BHSD, 1, 60, 10, .softcap = 3,
+    {"a window over several tiles", 1, 1, 1, 700, 300, FA2I_LAYOUT_BHSD, 1, 400, 150, .factors = {3, 0},
+     .windowed = true},
+    {"a window that ends on tiles", 1, 2, 1, 520, 130, FA2I_LAYOUT_GAPPED, 1, 255, 128, .factors = {3, 0},
+     .windowed = true},
+    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1000, 1000, .factors = {3, 0}, .windowed = true},
+    {"lengths of all kinds", 11, 4, 2, 70, 150, FA2I_LAYOUT_BHSD, 1, 60, 10, .factors = {3, 0},
      .lengths = FA2I_LENGTHS_WILD},
-    {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 60, 10, .softcap = 3,
+    {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 60, 10, .factors = {3, 0},
      .lengths = FA2I_LENGTHS_AMID},
 };
 
@@ -76,8 +76,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_cas
                        .pattern = FA2I_PATTERN_FORWARD,
                        .lengths = plan->lengths,
                        .q_magnitude = plan->q_magnitude,
-                       .softmax_scale = plan->softmax_scale,
-                       .softcap = class->softcap ? plan->softcap : 0,
+                       .factors = fa2i_factors_asked(class, plan->factors),
                        .seed = 2000 + i};
         c.problem.batch = plan->batch;
         c.problem.heads_q = plan->heads_q;
@@ -108,8 +107,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c, const uint64_t addresse
                                         .dv = fa2i_case_tensor(c, addresses, DV),
                                         .lse = (float *)(uintptr_t)addresses[LSE],
                                         .workspace = (void *)(uintptr_t)workspace,
-                                        .workspace_bytes = workspace_bytes,
-                                        .softmax_scale = c->softmax_scale}};
+                                        .workspace_bytes = workspace_bytes}};
     fa2i_case_put_backward(c, addresses, &made.backward);
     return made;
 }

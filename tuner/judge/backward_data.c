@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/call.h"
 #include "tuner/judge/feature_data.h"
 #include "tuner/judge/number.h"
@@ -21,10 +20,11 @@ static float usual_lse(const fa2_problem *p)
 
 /* The inputs and buffers of a forward on the host. */
 typedef struct forward {
-    uint16_t *blocks[O]; /* Q, K, V */
+    void *blocks[O]; /* Q, K, V */
     void *feature_blocks[FA2I_OPERAND_COUNT];
     fa2i_features features;
-    double scale, softcap;
+    fa2i_factors factors;
+    double scale;
     float *q, *k, *v;   /* [D], [Sk, D], [Sk, Dv] */
     double *scores, *o; /* [Sk], [Dv] */
     fa2i_inputs inputs;
@@ -68,8 +68,8 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
     const size_t keys = (size_t)c->problem.seq_k, head_dim = (size_t)c->problem.head_dim;
     const size_t columns = (size_t)fa2i_head_dim_v(&c->problem);
     fa2_status st = FA2_OK;
-    f->scale = fa2i_softmax_scale(&c->problem, c->softmax_scale);
-    f->softcap = (double)c->softcap;
+    f->scale = fa2i_softmax_scale(&c->problem, c->factors.softmax_scale);
+    f->factors = c->factors;
     f->q = fa2i_alloc_array(head_dim, sizeof *f->q);
     f->k = fa2i_alloc_array(keys * head_dim, sizeof *f->k);
     f->v = fa2i_alloc_array(keys * columns, sizeof *f->v);
@@ -78,7 +78,8 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
     bool got = f->q != NULL && f->k != NULL && f->v != NULL && f->scores != NULL && f->o != NULL;
     for (int i = Q; got && i <= V; i++) {
         f->inputs.period[i] = fa2i_case_period(c, i);
-        f->inputs.data[i] = f->blocks[i] = fa2i_alloc_array(f->inputs.period[i], sizeof *f->blocks[i]);
+        f->blocks[i] = fa2i_alloc_array(f->inputs.period[i], fa2i_case_extent(c, i).elem_bytes);
+        f->inputs.data[i] = f->blocks[i];
         got = f->blocks[i] != NULL;
     }
     if (!got)
@@ -98,7 +99,7 @@ static double forward_row(const fa2_problem *p, forward *f, fa2i_row row, bool w
     memset(f->o, 0, (size_t)columns * sizeof *f->o);
     for (int32_t j = keys.first; j < keys.end; j++) {
         const double score =
-            fa2i_score_capped(f->scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), f->softcap);
+            fa2i_score_modified(f->scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), &f->factors);
         f->scores[j] = score + fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j, score);
         largest = fmax(largest, f->scores[j]);
     }

@@ -2,8 +2,7 @@
  * Backward's operands, their test data (fp16 or bf16 numbers, and an LSE in fp32), and the expected gradients. For
  * backward.c.
  */
-#ifndef FA2I_BACKWARD_DATA_H
-#define FA2I_BACKWARD_DATA_H
+#pragma once
 
 #include "tuner/judge/attention.h"
 #include "tuner/judge/feature_data.h"
@@ -42,5 +41,3 @@ static inline void fa2i_sequence_head(const fa2i_host_tensor *tensor, const fa2i
     if (count > 0)
         fa2i_host_head(tensor, s->problem.dtype, s->batch, head, first, count, columns, out, at);
 }
-
-#endif

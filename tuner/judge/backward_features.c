@@ -1,5 +1,5 @@
 /*
- * The gradients of a bias and of sinks in fp64, and how far kernels may be from them (backward_reference.c).
+ * The gradients of a bias and of each head's sink in fp64, and how far kernels may be from them (backward_reference.c).
  *
  * The gradient of a bias element is the sum of dS, before a cap's derivative, over all scores that share the element.
  * It is fp32, so the plain sum is not rounded.
@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/judge/backward_reference.h"
 
 /* Adds one query's contribution to a row of dbias. turned: the row belongs to one key, and the query adds to one
@@ -74,7 +73,7 @@ void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index)
     fa2i_backward_note(p, FA2I_GRADIENT_OF_BIAS, wanted->width, exact, p->scores, p->scores + wanted->width, false);
 }
 
-/* ---- sinks ---- */
+/* ---- the sink of a head ---- */
 
 /* Returns a head's gradient. Adds the magnitudes of its terms to *ret_size. p must have room for rows. */
 static double sink_gradient(fa2i_backward_part *p, int32_t head, double *ret_size)
@@ -106,7 +105,7 @@ fa2_status fa2i_backward_sink_gradients(fa2i_backward_part *p, fa2i_wanted *want
     wanted->values = fa2i_alloc_array(wanted->row_count * (size_t)heads, sizeof *wanted->values);
     wanted->exact = fa2i_alloc_array(wanted->row_count, sizeof *wanted->exact);
     if (wanted->values == NULL || wanted->exact == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %d sinks", (int)heads);
+        return fa2i_fail(FA2_E_MEMORY, "no memory for the gradients of %d heads", (int)heads);
     for (int32_t head = 0; head < heads; head++) {
         double size = 0;
         wanted->values[head] = sink_gradient(p, head, &size);

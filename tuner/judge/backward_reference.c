@@ -15,6 +15,9 @@
  * what rounding may lose. dQ of a row that sees no key is exactly 0. dK and dV of a key that no row sees are exactly 0,
  * too.
  *
+ * With fp32 nothing is rounded. The plain implementation sums all products in fp32, one after the other.
+ * As in forward, 3 x the plain error and 2e-6 are allowed (reference.h).
+ *
  * Kernels cap scores with tanh.approx, whose error may be 2^-11 of the tanh t. Then each p may be off by a factor exp(c
  * t / 2^11), where c is the cap, and each derivative 1 - t^2 by t^2 / 2^10. The resulting errors of a gradient's terms
  * are added to its bound. Their signs are unrelated, so the bound gets four times the root of the sum of their squares.
@@ -24,7 +27,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/problem.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/call.h"
 #include "tuner/judge/backward_reference.h"
 #include "tuner/judge/features.h"
@@ -45,9 +47,6 @@ void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t
     *ret_delta = fa2i_dot(d_o, p->spare, columns);
 }
 
-/* The relative error that tanh.approx guarantees. */
-#define TANH_ERROR 0x1p-11
-
 fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row at, int32_t key, const float *q,
                                           const float *d_o, const float *k, const float *v, double lse, double delta)
 {
@@ -57,41 +56,49 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
     const fa2_dtype dtype = w->c->problem.dtype;
     const double s = w->scale * fa2i_dot(q, k, problem->head_dim);
     const double dp = kept * fa2i_dot(d_o, v, fa2i_head_dim_v(problem));
-    const double softcap = (double)w->c->softcap, capped = fa2i_score_capped(s, softcap);
+    const fa2i_factors *factors = &w->c->factors;
+    const double capped = fa2i_score_modified(s, factors);
     const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key, capped);
     /* The LSE of a row that sees no key is -infinity. */
     const double p = isinf(lse) || isinf(term) ? 0 : exp(capped + term - lse);
-    float plain_tanh, plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
+    const double rounded_s =
+        dtype == FA2_FP32 ? (double)(fa2i_plain_dot(q, k, problem->head_dim) * (float)w->scale) : s;
+    float plain_slope, plain_s = fa2i_plain_score(dtype, rounded_s, factors, &plain_slope);
     if (term != 0)
         plain_s = fa2i_rounded(dtype, plain_s + fa2i_rounded(dtype, (float)term));
-    const float plain_dp = fa2i_rounded(dtype, (float)dp);
+    const float plain_dp = dtype == FA2_FP32 ? (float)kept * fa2i_plain_dot(d_o, v, fa2i_head_dim_v(problem))
+                                             : fa2i_rounded(dtype, (float)dp);
     const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
-    float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
-    const double capped_ds = p * (dp - delta), plain_capped_ds = (double)plain_ds;
-    double slope = 1, p_error = 0, slope_error = 0; /* p_error is relative */
-    if (softcap > 0) {
-        const double t = tanh(s / softcap);
-        slope = 1 - t * t;
-        p_error = expm1(softcap * fabs(t) * TANH_ERROR);
-        slope_error = 2 * t * t * TANH_ERROR;
-        plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
-    }
+    const float plain_capped_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
+    const float plain_ds = fa2i_rounded(dtype, plain_capped_ds * plain_slope);
+    const double capped_ds = p * (dp - delta);
+    const fa2i_slope at_s = fa2i_score_slope(s, factors);
     return (fa2i_backward_weights){.p = p * kept,
-                                   .ds = capped_ds * slope * w->scale,
+                                   .ds = capped_ds * at_s.slope * w->scale,
                                    .capped_ds = capped_ds,
-                                   .plain_capped_ds = plain_capped_ds,
-                                   .off_capped_ds = fabs(capped_ds) * p_error,
+                                   .plain_capped_ds = (double)plain_capped_ds,
+                                   .off_capped_ds = fabs(capped_ds) * at_s.p_error,
                                    .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
                                    .plain_ds = (double)plain_ds * w->scale,
-                                   .off_p = p * kept * p_error,
-                                   .off_ds =
-                                       fabs(capped_ds * w->scale) * (slope * p_error + slope_error * (1 + p_error))};
+                                   .off_p = p * kept * at_s.p_error,
+                                   .off_ds = fabs(capped_ds * w->scale) *
+                                             (at_s.slope * at_s.p_error + at_s.slope_error * (1 + at_s.p_error))};
 }
 
 static void add(double *sum, double factor, const float *row, int count)
 {
     for (int i = 0; i < count; i++)
         sum[i] += factor * (double)row[i];
+}
+
+/* The same by the plain implementation, which sums fp32 elements in fp32. */
+static void add_plain(fa2_dtype dtype, double *sum, double factor, const float *row, int count)
+{
+    if (dtype != FA2_FP32)
+        add(sum, factor, row, count);
+    else
+        for (int i = 0; i < count; i++)
+            sum[i] = (double)((float)sum[i] + (float)factor * row[i]);
 }
 
 /* Skips terms without an error. */
@@ -170,7 +177,7 @@ static void query_row(fa2i_backward_part *p, size_t index)
         const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
         const fa2i_backward_weights x = fa2i_backward_weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
-        add(p->sums, x.plain_ds, k, head_dim);
+        add_plain(problem->dtype, p->sums, x.plain_ds, k, head_dim);
         add_square(p->squares, x.off_ds, k, head_dim);
     }
     note_row(p, DQ - INPUTS, exact, p->sums, p->squares);
@@ -209,8 +216,8 @@ static bool add_queries(fa2i_backward_part *p, int32_t head, int32_t key, double
         seen = true;
         add(dk, x.ds, q, head_dim);
         add(dv, x.p, d_o, columns);
-        add(of_head, x.plain_ds, q, head_dim);
-        add(of_head + head_dim, x.plain_p, d_o, columns);
+        add_plain(problem->dtype, of_head, x.plain_ds, q, head_dim);
+        add_plain(problem->dtype, of_head + head_dim, x.plain_p, d_o, columns);
         add_square(p->squares, x.off_ds, q, head_dim);
         add_square(p->squares + head_dim, x.off_p, d_o, columns);
     }
@@ -274,22 +281,21 @@ static size_t longest(const fa2_problem *p)
 
 static fa2_status part_init(fa2i_backward_part *p)
 {
+    fa2_status st = FA2_OK;
     const fa2_problem *problem = &p->work->c->problem;
     const size_t head_dim = (size_t)problem->head_dim, queries = (size_t)problem->seq_q;
     for (int i = 0; i < 2; i++) {
-        p->row[i] = fa2i_alloc_array(head_dim, sizeof(float));
-        p->head[i] = fa2i_alloc_array(longest(problem) * head_dim, sizeof(float));
+        FA2_TRY(FA2I_NEW(p->row[i], head_dim));
+        FA2_TRY(FA2I_NEW(p->head[i], longest(problem) * head_dim));
     }
-    p->lse = fa2i_alloc_array(queries, sizeof(double));
-    p->delta = fa2i_alloc_array(queries, sizeof(double));
-    p->spare = fa2i_alloc_array(head_dim, sizeof(float));
-    p->sums = fa2i_alloc_array(4 * head_dim, sizeof(double));
-    p->squares = fa2i_alloc_array(2 * head_dim, sizeof(double));
-    p->scores = fa2i_alloc_array(2 * longest(problem), sizeof(double));
-    if (p->row[0] == NULL || p->row[1] == NULL || p->head[0] == NULL || p->head[1] == NULL || p->lse == NULL ||
-        p->delta == NULL || p->spare == NULL || p->sums == NULL || p->squares == NULL || p->scores == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu rows", longest(problem));
-    return FA2_OK;
+    FA2_TRY(FA2I_NEW(p->lse, queries));
+    FA2_TRY(FA2I_NEW(p->delta, queries));
+    FA2_TRY(FA2I_NEW(p->spare, head_dim));
+    FA2_TRY(FA2I_NEW(p->sums, 4 * head_dim));
+    FA2_TRY(FA2I_NEW(p->squares, 2 * head_dim));
+    FA2_TRY(FA2I_NEW(p->scores, 2 * longest(problem)));
+done:
+    return st;
 }
 
 static void part_done(fa2i_backward_part *p)
@@ -317,24 +323,16 @@ static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, siz
     }
     if (largest > 0)
         error = fmax(error, ldexp(1, ilogb(largest) - fa2i_significant_bits(dtype)));
-    return (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
-}
-
-static fa2_status reserve_output(fa2i_wanted *o)
-{
-    o->values = fa2i_alloc_array(o->row_count * (size_t)o->width, sizeof *o->values);
-    o->exact = fa2i_alloc_array(o->row_count, sizeof *o->exact);
-    if (o->values == NULL || o->exact == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", o->row_count);
-    return FA2_OK;
+    return dtype == FA2_FP32 ? (fa2i_bound){.absolute = 3 * error + 2e-6}
+                             : (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
 }
 
 static fa2_status reserve_outputs(const fa2i_backward_work *w)
 {
     fa2_status st = FA2_OK;
     for (int i = 0; st == FA2_OK && i < FA2I_GRADIENTS; i++)
-        st = reserve_output(&w->outputs[i]);
-    return st == FA2_OK && w->dbias != NULL ? reserve_output(w->dbias) : st;
+        st = fa2i_wanted_reserve(&w->outputs[i]);
+    return st == FA2_OK && w->dbias != NULL ? fa2i_wanted_reserve(w->dbias) : st;
 }
 
 fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads, fa2i_wanted *outputs)
@@ -348,7 +346,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
                             .lse_extent = fa2i_case_extent(c, LSE),
                             .lse = inputs->data[LSE],
                             .lse_period = inputs->period[LSE],
-                            .scale = fa2i_softmax_scale(&c->problem, c->softmax_scale),
+                            .scale = fa2i_softmax_scale(&c->problem, c->factors.softmax_scale),
                             .features = fa2i_case_features(c, inputs),
                             .said = fa2i_case_said(c, inputs),
                             .outputs = outputs};
@@ -356,7 +354,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     for (int i = 0; i < LSE; i++)
         w.tensors[i] = fa2i_case_host_tensor(c, inputs, i);
     if (fa2i_bias_has_gradient(c->problem.bias)) {
-        w.dbias = &outputs[FA2I_GRADIENTS + (c->problem.sinks != 0)];
+        w.dbias = &outputs[FA2I_GRADIENTS + fa2i_operand_is_asked(&c->problem, FA2I_OPERAND_dsinks)];
         w.dbias_extent = fa2i_case_extent(c, DBIAS);
     }
     FA2_TRY(reserve_outputs(&w));
@@ -372,7 +370,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     }
     if (w.dbias != NULL)
         w.dbias->bound = bound_of(c->problem.dtype, parts, count, FA2I_GRADIENT_OF_BIAS);
-    if (c->problem.sinks)
+    if (fa2i_operand_is_asked(&c->problem, FA2I_OPERAND_dsinks))
         FA2_TRY(fa2i_backward_sink_gradients(&parts[0], &outputs[FA2I_GRADIENTS]));
 done:
     for (size_t i = 0; i < count; i++)

@@ -1,9 +1,8 @@
 /*
  * How the reference of backward works: the rows of the gradients are divided among threads. For backward_reference.c
- * (dQ, dK, dV) and backward_features.c (the gradients of a bias and of sinks).
+ * (dQ, dK, dV) and backward_features.c (the gradients of operands of features).
  */
-#ifndef FA2I_BACKWARD_REFERENCE_H
-#define FA2I_BACKWARD_REFERENCE_H
+#pragma once
 
 #include "tuner/judge/backward_data.h"
 
@@ -72,7 +71,5 @@ void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t r
 /* Computes row `index` of the gradient of a bias. */
 void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index);
 
-/* Computes the gradient of sinks in one thread, because there are few. p must have room for rows. */
+/* Computes dsinks in one thread, because there are few. p must have room for rows. */
 fa2_status fa2i_backward_sink_gradients(fa2i_backward_part *p, fa2i_wanted *wanted);
-
-#endif

@@ -10,9 +10,9 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
-enum { BLOCK_ELEMS = 8 * 32749, GAP = 8, GAP_OF_BYTES = 16, HEADS_GAP = 3, SCALES_GAP = 3 };
+enum { BLOCK_ELEMS = 8 * 32749, GAP_BYTES = 16, HEADS_GAP = 3, SCALES_GAP = 3 };
 
-#define TUNED_SOFTCAP 30.0f /* its value does not affect the time */
+static const fa2i_factors tuned_factors = {30, 0}; /* their values do not affect the time */
 
 uint64_t fa2i_random(uint64_t *state)
 {
@@ -34,7 +34,7 @@ fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed)
 {
     return (fa2i_case){.problem = *problem,
                        .q_magnitude = 1,
-                       .softcap = problem->softcap ? TUNED_SOFTCAP : 0,
+                       .factors = fa2i_factors_asked(problem, tuned_factors),
                        .timed = true,
                        .seed = seed};
 }
@@ -170,13 +170,14 @@ bool fa2i_case_is_written(const fa2i_case *c, int operand)
 
 bool fa2i_case_has_lse(const fa2i_case *c)
 {
-    return c->want_lse || c->problem.partial == FA2_PARTIAL_MERGE;
+    return c->want_lse || fa2i_merges_lse(&c->problem);
 }
 
 bool fa2i_case_has_data(const fa2i_case *c, int operand)
 {
     const fa2i_operand *o = operand_of(c, operand);
-    return !o->output || (o->merged && c->problem.partial == FA2_PARTIAL_MERGE);
+    const bool is_lse = o->shape == FA2I_SHAPE_STATISTICS;
+    return !o->output || (o->merged && (c->problem.partial == FA2_PARTIAL_MERGE || (is_lse && c->problem.carry)));
 }
 
 /* Extent of the tables of cosines and sines. */
@@ -215,8 +216,11 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
         o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES || (is_new && line->shape[3] == FA2I_DIM_Dv);
     const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
-    const int32_t elem_bytes = of_keys ? fa2i_key_bytes(p) : fa2i_elem_bytes(p->dtype);
-    const int64_t row = columns + (c->layout != FA2I_LAYOUT_GAPPED ? 0 : elem_bytes == 1 ? GAP_OF_BYTES : GAP);
+    const int32_t elem_bytes = o->output                      ? fa2i_out_bytes(p)
+                               : o->shape == FA2I_SHAPE_PARTS ? (int32_t)sizeof(float)
+                               : of_keys                      ? fa2i_key_bytes(p)
+                                                              : fa2i_elem_bytes(p->dtype);
+    const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_BYTES / elem_bytes : 0);
     const bool in_pages = of_keys && p->paged;
     fa2i_extent e = {.batch = in_pages                   ? fa2i_case_pages(&c->problem)
                               : of_keys && p->cache_rows ? fa2i_case_cache_rows(&c->problem)
@@ -228,7 +232,7 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
                      .heads = of_keys || is_new ? p->heads_kv : p->heads_q,
                      .width = columns,
                      .pitch = row,
-                     .elem_bytes = o->output ? (size_t)fa2i_out_bytes(p) : (size_t)elem_bytes};
+                     .elem_bytes = (size_t)elem_bytes};
     const int64_t plane = (int64_t)e.seq * e.heads * row;
     e.stride_batch = shared ? 0 : plane;
     e.elems = shared ? plane : e.batch * plane;
@@ -274,6 +278,14 @@ static fa2i_extent extent_of_parts(const fa2_problem *p, fa2i_extent e)
 {
     e.batch *= p->seq_k;
     e.elems *= p->seq_k;
+    return e;
+}
+
+/* Extent of O over other keys, which lies as O does. */
+static fa2i_extent extent_of_carried(const fa2i_case *c, const fa2_problem *p)
+{
+    const fa2i_operand o = {.shape = FA2I_SHAPE_OUTPUTS};
+    fa2i_extent e = extent_of_rows(c, &o, NULL, p);
     e.elem_bytes = sizeof(float);
     return e;
 }
@@ -289,6 +301,8 @@ static fa2i_extent extent_of_feature(const fa2i_case *c, const fa2i_operand *o, 
         return (fa2i_extent){0};
     if (line->rank == FA2I_OPERAND_RANK && line->strides == line->rank)
         return extent_of_bias(c, elem_bytes, o->output && p->deterministic);
+    if (id == FA2I_OPERAND_carried)
+        return extent_of_carried(c, p);
     if (line->rank == FA2I_OPERAND_RANK)
         return extent_of_rows(c, o, line, p);
     if (line->shape[0] == FA2I_DIM_Kb)
@@ -367,7 +381,8 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
     if (rows >= 0 && e.elems > 0)
         return fa2i_case_period(c, rows) / (size_t)fa2i_case_extent(c, rows).pitch * (size_t)fa2i_case_scales_pitch(c);
     const bool is_placed = c->pattern != FA2I_PATTERN_NONE && !fa2i_pattern_is_numbers(c->pattern);
-    const bool whole = is_integers || (is_placed && o->patterned) || (o->merged && !c->timed);
+    const bool is_merged = o->merged || operand == fa2i_case_feature(c, FA2I_OPERAND_carried);
+    const bool whole = is_integers || (is_placed && o->patterned) || (is_merged && !c->timed);
     if (whole || e.elems == 0)
         return (size_t)e.elems;
     const int64_t block = block_elems(&e);
@@ -403,8 +418,8 @@ static bool can_be_counted(const fa2_problem *p)
 {
     const double batch = (double)p->batch + 3, page = fa2i_forward_page(p);
     const double keys = (double)p->seq_k + page, rows = p->seq_q > keys ? p->seq_q : keys;
-    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_OF_BYTES);
-    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_OF_BYTES);
+    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_BYTES);
+    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_BYTES);
     const double pages = p->paged ? batch * keys / page : batch;
     if (p->op == FA2_OP_MERGE && (of_rows * keys >= 0x1p60 || batch * keys >= INT32_MAX))
         return false;

@@ -18,11 +18,11 @@
  *
  * Plain data, sent over the pipe as it is. Pure functions; thread-safe.
  */
-#ifndef FA2I_CASE_H
-#define FA2I_CASE_H
+#pragma once
 
 #include <stdbool.h>
 #include "runtime/base/record.h"
+#include "runtime/ops/call.h"
 
 enum { FA2I_OPERANDS_MAX = 32, FA2I_GUARD_BYTES = 65536 };
 #define FA2I_POISON 0xffffffffu
@@ -30,7 +30,7 @@ enum { FA2I_OPERANDS_MAX = 32, FA2I_GUARD_BYTES = 65536 };
 typedef enum fa2i_layout {
     FA2I_LAYOUT_BSHD = 0,   /* [batch, seq, head, D], dense */
     FA2I_LAYOUT_BHSD = 1,   /* [batch, head, seq, D], dense */
-    FA2I_LAYOUT_GAPPED = 2, /* [batch, seq, head, D + 8]: the 8 are in no tensor */
+    FA2I_LAYOUT_GAPPED = 2, /* [batch, seq, head, D + 16 bytes]: the 16 bytes are in no tensor */
     FA2I_LAYOUT_SHARED = 3  /* as BSHD, but all batches share K and V: their batch stride is 0 */
 } fa2i_layout;
 
@@ -70,10 +70,9 @@ typedef struct fa2i_case {
     int32_t want_lse; /* optional outputs are wanted */
     fa2i_pattern pattern;
     fa2i_lengths lengths;
-    float q_magnitude;   /* standard deviation of Q; other inputs have 1 */
-    float softmax_scale; /* 0: 1 / sqrt(head_dim) */
-    float softcap;       /* > 0 if the problem has a cap */
-    bool timed;          /* for timing, not judged: all heads share a bias, and it hides nothing */
+    float q_magnitude; /* standard deviation of Q; other inputs have 1 */
+    fa2i_factors factors;
+    bool timed; /* for timing, not judged: all heads share a bias, and it hides nothing */
     uint64_t seed;
 } fa2i_case;
 
@@ -164,5 +163,3 @@ float fa2i_random_normal(uint64_t *state);
 
 /* Reproducible random numbers: returns the next one of a state, which may start with any seed (splitmix64). */
 uint64_t fa2i_random(uint64_t *state);
-
-#endif

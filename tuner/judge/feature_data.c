@@ -8,6 +8,7 @@
 #include <string.h>
 #include "runtime/ops/forward.h"
 #include "tuner/judge/kv8.h"
+#include "tuner/judge/merge.h"
 #include "tuner/judge/number.h"
 
 /* Slopes from 1 to 1/256, and a 0. */
@@ -20,14 +21,14 @@ static void fill_slopes(const fa2i_case *c, int operand, size_t count, void *out
         slopes[i] = i % 11 == 10 ? 0.0f : ldexpf(1.0f, -(int)(i % 9));
 }
 
-/* Sinks from far below to far above the scores of a row, and a -infinity. */
+/* A sink is far below to far above the scores of a row, or -infinity. */
 static void fill_sinks(const fa2i_case *c, int operand, size_t count, void *out)
 {
     static const float values[] = {0.5f, 3.0f, -2.0f, 6.0f, -INFINITY, 30.0f, -2e38f};
-    float *sinks = out;
+    float *of_heads = out;
     (void)operand;
     for (size_t i = 0; i < count; i++)
-        sinks[i] = values[(i + c->seed) % (sizeof values / sizeof *values)];
+        of_heads[i] = values[(i + c->seed) % (sizeof values / sizeof *values)];
 }
 
 /* Says whether the bias hides a score. Hidden are every third field of 64 queries and 160 keys, which begin and end
@@ -229,6 +230,8 @@ fa2_status fa2i_feature_fill(const fa2i_case *c, int operand, size_t count, void
     const int id = operand - fa2i_case_feature(c, 0);
     if (id == FA2I_OPERAND_k_scale || id == FA2I_OPERAND_v_scale)
         return fa2i_kv8_fill_scales(c, id == FA2I_OPERAND_k_scale ? FA2I_FORWARD_K : FA2I_FORWARD_V, count, out);
+    if (id == FA2I_OPERAND_carried)
+        return fa2i_merged_fill(c, operand, count, out);
     (fills[id] != NULL ? fills[id] : fill_floats)(c, operand, count, out);
     return FA2_OK;
 }
@@ -273,8 +276,26 @@ fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seed, co
     return found;
 }
 
+fa2_dropout_origin fa2i_case_origin(const fa2i_case *c)
+{
+    const int32_t part = (int32_t)((c->seed + 1) % 3);
+    return (fa2_dropout_origin){.row = 64 * part,
+                                .column = 192 * part,
+                                .head = part * 2,
+                                .heads = part == 0 ? 0 : c->problem.heads_q + part * 3};
+}
+
+float fa2i_case_shift(const fa2i_case *c)
+{
+    static const float shifts[] = {0, 2.75f, -7.5f};
+    const float shift = shifts[(c->seed + 1) % 3];
+    return c->problem.causal ? fabsf(shift) : shift;
+}
+
+/* Puts the operands of features and the factors of the call. */
 static void put_operands(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], void *args)
 {
+    fa2i_factors_put(c->problem.op, args, &c->factors);
     for (int id = 0; id < FA2I_OPERAND_COUNT; id++) {
         int64_t strides[FA2I_OPERAND_RANK];
         find_strides(c, id, strides);
@@ -286,8 +307,9 @@ static void put_operands(const fa2i_case *c, const uint64_t addresses[FA2I_OPERA
 void fa2i_case_put_forward(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], fa2_forward_args *args)
 {
     const fa2_problem *p = &c->problem;
-    args->softcap = c->softcap;
     args->dropout = dropout_of(c);
+    args->dropout_origin = fa2i_case_origin(c);
+    args->distance_shift = fa2i_case_shift(c);
     args->page_count = p->paged ? fa2i_case_pages(p) : 0;
     args->cache_row_count = p->cache_rows ? fa2i_case_cache_rows(p) : 0;
     args->append.seq = fa2i_case_new_keys(c);
@@ -297,8 +319,9 @@ void fa2i_case_put_forward(const fa2i_case *c, const uint64_t addresses[FA2I_OPE
 
 void fa2i_case_put_backward(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], fa2_backward_args *args)
 {
-    args->softcap = c->softcap;
     args->dropout = dropout_of(c);
+    args->dropout_origin = fa2i_case_origin(c);
+    args->distance_shift = fa2i_case_shift(c);
     put_operands(c, addresses, args);
 }
 
@@ -306,7 +329,9 @@ fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_inputs *inputs)
 {
     const int first = fa2i_case_feature(c, 0);
     fa2i_features features = {.dropout = fa2i_case_dropout_found(c, inputs->data[first + FA2I_OPERAND_seed_at],
-                                                                 inputs->data[first + FA2I_OPERAND_offset_at])};
+                                                                 inputs->data[first + FA2I_OPERAND_offset_at]),
+                              .origin = fa2i_case_origin(c),
+                              .distance_shift = fa2i_case_shift(c)};
     for (int id = 0; id < FA2I_OPERAND_COUNT; id++) {
         features.data[id] = inputs->data[first + id];
         features.period[id] = (int64_t)inputs->period[first + id];

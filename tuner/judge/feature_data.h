@@ -2,8 +2,7 @@
  * The features of a case, for any operation: arguments of a call, and what references read. judge.h declares the test
  * data of their operands.
  */
-#ifndef FA2I_FEATURE_DATA_H
-#define FA2I_FEATURE_DATA_H
+#pragma once
 
 #include "tuner/judge/attention.h"
 #include "tuner/judge/features.h"
@@ -19,8 +18,12 @@ void fa2i_case_put_backward(const fa2i_case *c, const uint64_t addresses[FA2I_OP
 /* The dropout that a launch finds. seed, offset: these operands on the host, or NULL. */
 fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seed, const uint64_t *offset);
 
+/* Where a case lies in a larger call, for dropout: two cases of three are parts. */
+fa2_dropout_origin fa2i_case_origin(const fa2i_case *c);
+
+/* The case's distance_shift: 0 in one case of three; not negative if the problem is causal. */
+float fa2i_case_shift(const fa2i_case *c);
+
 /* The operands of features, and the sequence integers among them, for a reference. They borrow from the inputs. */
 fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_inputs *inputs);
 fa2i_said fa2i_case_said(const fa2i_case *c, const fa2i_inputs *inputs);
-
-#endif

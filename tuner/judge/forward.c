@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/base/problem.h"
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
@@ -33,7 +32,6 @@ static const fa2i_operand operands[OPERANDS] = {
 #define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"
-#undef FA2I_OPERAND
 };
 
 /* ---- cases ---- */
@@ -44,8 +42,6 @@ enum { WIDEST_STEP = 512 };
 /* The most blocks per SM that such a kernel aims at. */
 enum { MOST_WAVES = 4 };
 
-typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP, WITH_LENGTHS, WITH_PACKED, WITH_FAST_SUMS } plan_class;
-
 static const struct plan {
     const char *name;
     int32_t batch; /* 0: so many that no kernel divides the keys */
@@ -54,63 +50,62 @@ static const struct plan {
     int32_t want_lse;
     float q_magnitude;
     int32_t window_left, window_right; /* for classes with a window */
-    float softcap;                     /* for classes with capped scores */
-    float softmax_scale;
+    fa2i_factors factors;              /* in the order of factors.def; those that a class lacks do not count */
     fa2i_pattern pattern;
     fa2i_lengths lengths; /* for classes that have them */
-    plan_class class;
+    int field;            /* not 0: for classes where this field is not 0 */
+    bool with_lengths;    /* for classes with lengths, pages, cache rows or new keys */
     bool divided;
 } plans[] = {
-    {"whole tiles, no LSE", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 0, 1, 64, 63, .softcap = 3},
-    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 1, 0, 0, .softcap = 3},
-    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 1, 0, .softcap = 0.5f},
-    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .softcap = 3, .softmax_scale = 0.3f},
-    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 1, 20, 30, .softcap = 3},
-    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 1, 3, 2, .softcap = 3},
+    {"whole tiles, no LSE", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 0, 1, 64, 63, .factors = {3, 0}},
+    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 1, 0, 0, .factors = {3, 0}},
+    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 1, 0, .factors = {0.5f, 0}},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .factors = {3, 0.3f}},
+    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 1, 20, 30, .factors = {3, 0}},
+    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 1, 3, 2, .factors = {3, 0}},
     /* Scores up to about 100: exp would overflow unless the maximum is subtracted. */
-    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 1, 24, -1, 7, .softcap = 30},
-    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 1, 128, 0, .softcap = 3},
-    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 1, 5, 5, .softcap = 3},
+    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 1, 24, -1, 7, .factors = {30, 0}},
+    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 1, 128, 0, .factors = {3, 0}},
+    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 1, 5, 5, .factors = {3, 0}},
     /* It comes after the first step of every team, so that all teams have a maximum already. */
-    {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1, .softcap = 40,
+    {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1, .factors = {40, 0},
      .pattern = FA2I_PATTERN_LATE},
     /* More splits than a warp reads in a loop unrolled four times, even with the widest steps. The rows of O do not
      * fill the last block of the kernel that combines the splits. */
-    {"many splits", 1, 5, 1, 1, 4 * 32 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0, .softcap = 1000,
+    {"many splits", 1, 5, 1, 1, 4 * 32 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0, .factors = {1000, 0},
      .pattern = FA2I_PATTERN_PEAKS, .divided = true},
-    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1, 1000, 1000, .softcap = 3,
-     .class = WITH_WINDOW},
+    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1, 1000, 1000, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
     /* Tiles that need no mask lie between two that do. */
-    {"a window over several tiles", 1, 1, 1, 300, 700, FA2I_LAYOUT_BHSD, 1, 1, 400, 150, .softcap = 3,
-     .class = WITH_WINDOW},
-    {"a window that ends on tiles", 1, 2, 2, 130, 520, FA2I_LAYOUT_GAPPED, 1, 1, 255, 128, .softcap = 3,
-     .class = WITH_WINDOW},
-    {"a window that opens to the right", 1, 2, 2, 333, 150, FA2I_LAYOUT_BSHD, 1, 1, 0, -1, .softcap = 3,
-     .class = WITH_WINDOW},
+    {"a window over several tiles", 1, 1, 1, 300, 700, FA2I_LAYOUT_BHSD, 1, 1, 400, 150, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
+    {"a window that ends on tiles", 1, 2, 2, 130, 520, FA2I_LAYOUT_GAPPED, 1, 1, 255, 128, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
+    {"a window that opens to the right", 1, 2, 2, 333, 150, FA2I_LAYOUT_BSHD, 1, 1, 0, -1, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
     /* Few visible keys among many, for kernels that divide them. */
-    {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .softcap = 3, .class = WITH_WINDOW},
-    {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .softcap = 2,
-     .class = WITH_SOFTCAP},
-    {"values near the limit of fp16 sums", 1, 2, 2, 130, 600, FA2I_LAYOUT_BSHD, 1, 0.02f, -1, -1, .softcap = 40,
-     .pattern = FA2I_PATTERN_GROWN, .class = WITH_FAST_SUMS},
-    {"lengths of all kinds", 11, 4, 2, 70, 300, FA2I_LAYOUT_BHSD, 1, 1, 60, 10, .softcap = 3,
-     .lengths = FA2I_LENGTHS_WILD, .class = WITH_LENGTHS},
-    {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 1, 60, 10, .softcap = 3,
-     .lengths = FA2I_LENGTHS_AMID, .class = WITH_PACKED},
+    {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .factors = {3, 0},
+     .field = FA2I_FIELD_window},
+    {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .factors = {2, 0},
+     .field = FA2I_FIELD_softcap},
+    {"values near the limit of fp16 sums", 1, 2, 2, 130, 600, FA2I_LAYOUT_BSHD, 1, 0.02f, -1, -1, .factors = {40, 0},
+     .pattern = FA2I_PATTERN_GROWN, .field = FA2I_FIELD_sums},
+    {"lengths of all kinds", 11, 4, 2, 70, 300, FA2I_LAYOUT_BHSD, 1, 1, 60, 10, .factors = {3, 0},
+     .lengths = FA2I_LENGTHS_WILD, .with_lengths = true},
+    {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 1, 60, 10, .factors = {3, 0},
+     .lengths = FA2I_LENGTHS_AMID, .field = FA2I_FIELD_varlen},
     /* More sequences than a warp has lanes, long and short ones. */
-    {"one query, many lengths", 75, 2, 1, 1, 4000, FA2I_LAYOUT_BSHD, 1, 1, 700, 0, .softcap = 3, .class = WITH_LENGTHS},
+    {"one query, many lengths", 75, 2, 1, 1, 4000, FA2I_LAYOUT_BSHD, 1, 1, 700, 0, .factors = {3, 0},
+     .with_lengths = true},
 };
 
 _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
 
 static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
-    return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
-           (plan->class == WITH_SOFTCAP && class->softcap) ||
-           (plan->class == WITH_FAST_SUMS && class->sums == FA2_SUMS_FAST) ||
-           (plan->class == WITH_PACKED && class->varlen) ||
-           (plan->class == WITH_LENGTHS &&
-            (fa2i_forward_has_lengths(class) || class->paged || class->cache_rows || class->append));
+    return (plan->field == 0 || fa2i_field_get(class, plan->field) != 0) &&
+           (!plan->with_lengths || fa2i_forward_has_lengths(class) || class->paged || class->cache_rows ||
+            class->append);
 }
 
 static bool goes_by_rows(fa2i_pattern pattern)
@@ -135,8 +130,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_cas
                        .pattern = plan->pattern,
                        .lengths = plan->lengths,
                        .q_magnitude = plan->q_magnitude,
-                       .softmax_scale = plan->softmax_scale,
-                       .softcap = class->softcap ? plan->softcap : 0,
+                       .factors = fa2i_factors_asked(class, plan->factors),
                        .seed = 1000 + i};
         fa2_problem *p = &c.problem;
         p->batch = plan->batch > 0 ? plan->batch : MOST_WAVES * sm_count / 2 + 1;
@@ -160,12 +154,14 @@ static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_cas
 enum { LEAD = 8 };
 #define LEAD_VALUE 8.0f
 
-/* LATE: the score of the first LATE_KEYS keys. The others have scores near 0. In log2 units it is 16.25, so that P
- * without rescaling slightly exceeds fp16. A kernel that rescales too late would still rescale for a larger score.
+/* LATE: the score of the first LATE_KEYS keys. The others have scores near LATE_OTHERS. In log2 units they are 16.25 and
+ * -0.15, so that P without rescaling slightly exceeds fp16, whether or not the exponent is rounded up to a whole number:
+ * the others are below 0. A kernel that rescales too late would still rescale for a larger score.
  * Every other batch has LATE_FACTOR times it, and so has every other group of 16 rows, which is what a warp has. So no
  * row is saved by its neighbour. */
 enum { LATE_KEYS = 8 };
 #define LATE_SCORE  (16.25 * 0.6931471805599453)
+#define LATE_OTHERS (-0.15 * 0.6931471805599453)
 #define LATE_FACTOR 13.0f
 
 /* GROWN: the score of the first half of the keys. The others, which kernels process first, have scores near 0. In log2
@@ -182,8 +178,8 @@ enum { LATE_KEYS = 8 };
 /* Returns the number in K that gives a score, for a query with LEAD_VALUE. */
 static float lead_of_key(const fa2i_case *c, double score)
 {
-    const double before_cap = fa2i_score_uncapped(score, (double)c->softcap);
-    return (float)(before_cap / fa2i_softmax_scale(&c->problem, c->softmax_scale) / (double)LEAD_VALUE);
+    const double before_cap = fa2i_score_before(score, &c->factors);
+    return (float)(before_cap / fa2i_softmax_scale(&c->problem, c->factors.softmax_scale) / (double)LEAD_VALUE);
 }
 
 /* Returns the key at which a query head has its peak: the last key, and keys at even distances before it. */
@@ -199,7 +195,7 @@ static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32
     if (c->pattern == FA2I_PATTERN_LATE && column == 0) {
         if (operand == Q)
             return LEAD_VALUE * ((place.batch + place.row / 16) % 2 == 1 ? LATE_FACTOR : 1.0f);
-        return place.row < LATE_KEYS ? lead_of_key(c, LATE_SCORE) : 0.0f;
+        return lead_of_key(c, place.row < LATE_KEYS ? LATE_SCORE : LATE_OTHERS);
     }
     if (c->pattern == FA2I_PATTERN_GROWN && column == 0) {
         if (operand == Q)
@@ -299,8 +295,7 @@ static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs
     const fa2_problem *p = &c->problem;
     const int cos = FEATURES + FA2I_OPERAND_rotary_cos, sin = FEATURES + FA2I_OPERAND_rotary_sin;
     return (fa2i_reference_request){.problem = *p,
-                                    .softmax_scale = c->softmax_scale,
-                                    .softcap = c->softcap,
+                                    .factors = c->factors,
                                     .features = fa2i_case_features(c, inputs),
                                     .q = fa2i_case_host_tensor(c, inputs, Q),
                                     .k = fa2i_case_host_tensor(c, inputs, K),
@@ -315,14 +310,15 @@ static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs
                                     .threads = threads};
 }
 
-/* Merges the expected rows with what O and LSE held before the launch. */
+/* Merges the expected rows with O and LSE before the launch. */
 static void merge_rows(const fa2i_case *c, const fa2i_inputs *inputs, fa2i_wanted *o, const double *sizes, double *lse)
 {
     const fa2i_said said = fa2i_case_said(c, inputs);
     for (size_t i = 0; i < o->row_count; i++) {
         const fa2i_place *place = &o->places[i];
         const fa2i_sequence s = fa2i_sequence_at(&c->problem, &said, place->batch, place->row, false);
-        fa2i_merge_forward(c, inputs, O, LSE, o, i, sizes[i], &lse[i], s.first_q >= 0);
+        fa2i_merge_forward(c, inputs, c->problem.carry ? FEATURES + FA2I_OPERAND_carried : O, LSE, o, i, sizes[i],
+                           &lse[i], s.first_q >= 0);
     }
 }
 
@@ -331,10 +327,8 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     fa2_status st = FA2_OK;
     const size_t count = outputs[0].row_count;
     fa2i_reference reference = {0};
-    fa2i_row *rows = fa2i_alloc_array(count, sizeof *rows);
-
-    if (rows == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu rows", count));
+    fa2i_row *rows = NULL;
+    FA2_TRY(FA2I_NEW(rows, count));
     for (size_t i = 0; i < count; i++) {
         const fa2i_place *place = &outputs[0].places[i];
         rows[i] = (fa2i_row){.batch = place->batch, .head = place->head, .row = place->row};
@@ -348,11 +342,11 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     reference.allowed_o = NULL;
     reference.o = NULL;
     reference.empty = NULL;
-    if (c->problem.partial == FA2_PARTIAL_MERGE)
+    if (fa2i_merges_lse(&c->problem))
         merge_rows(c, inputs, &outputs[0], reference.sizes, reference.lse);
     if (fa2i_case_has_lse(c)) {
         FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
-        outputs[1].bound = fa2i_lse_bound(c->problem.dtype, c->softcap);
+        outputs[1].bound = fa2i_lse_bound(c->problem.dtype, &c->factors);
         outputs[1].values = reference.lse;
         outputs[1].allowed = reference.allowed_lse;
         reference.allowed_lse = NULL;
@@ -376,8 +370,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c, const uint64_t addresse
                                        .o = fa2i_case_tensor(c, addresses, O),
                                        .lse = (float *)(uintptr_t)addresses[LSE],
                                        .workspace = (void *)(uintptr_t)workspace,
-                                       .workspace_bytes = workspace_bytes,
-                                       .softmax_scale = c->softmax_scale}};
+                                       .workspace_bytes = workspace_bytes}};
     fa2i_case_put_forward(c, addresses, &made.forward);
     return made;
 }

@@ -16,8 +16,7 @@
  *
  * Pure functions; thread-safe.
  */
-#ifndef FA2I_INT8_SCORES_H
-#define FA2I_INT8_SCORES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -44,5 +43,3 @@ static inline double fa2i_int8_variance(const fa2i_int8_query *query, const fa2i
 {
     return query->shared + query->per_square * keys->squares[j];
 }
-
-#endif

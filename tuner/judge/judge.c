@@ -21,6 +21,12 @@ int fa2i_case_feature(const fa2i_case *c, fa2i_operand_id id)
     return fa2i_judge_of(c->problem.op)->first_feature + (int)id;
 }
 
+fa2_status fa2i_wanted_reserve(fa2i_wanted *wanted)
+{
+    const fa2_status st = FA2I_NEW(wanted->values, wanted->row_count * (size_t)wanted->width);
+    return st != FA2_OK ? st : FA2I_NEW(wanted->exact, wanted->row_count);
+}
+
 void fa2i_wanted_done(fa2i_wanted *wanted)
 {
     fa2i_free(wanted->values);

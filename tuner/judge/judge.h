@@ -5,8 +5,7 @@
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
-#ifndef FA2I_JUDGE_H
-#define FA2I_JUDGE_H
+#pragma once
 
 #include "runtime/ops/operands.h"
 #include "tuner/judge/case.h"
@@ -63,6 +62,8 @@ typedef struct fa2i_wanted {
     double *allowed; /* [row_count], added to bound.absolute; NULL: nothing. Owned */
 } fa2i_wanted;
 
+/* Allocates values and exact, for the rows and the width that are set. */
+fa2_status fa2i_wanted_reserve(fa2i_wanted *wanted);
 void fa2i_wanted_done(fa2i_wanted *wanted); /* accepts zeroed objects */
 
 /* Inputs on the host, by operand; element i is data[i % period]. Outputs are NULL. */
@@ -126,5 +127,3 @@ double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact
 
 /* Returns the bound of a row, for which more may be allowed than for others (NULL: for none). */
 fa2i_bound fa2i_bound_of_row(fa2i_bound bound, const double *allowed, size_t row);
-
-#endif

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/judge/number.h"
 
 #define INTEGER_MOST 127.0

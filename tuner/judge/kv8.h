@@ -7,8 +7,7 @@
  *
  * Pure functions; thread-safe. Errors: FA2_E_MEMORY.
  */
-#ifndef FA2I_JUDGE_KV8_H
-#define FA2I_JUDGE_KV8_H
+#pragma once
 
 #include "tuner/judge/features.h"
 #include "tuner/judge/judge.h"
@@ -27,5 +26,3 @@ float fa2i_kv8_number(fa2_kv kv, int8_t byte);
 /* Reads a row of K or V, times its scale. batch, row: in the tensor. id: the operand of its scales. */
 void fa2i_kv8_row(const fa2_problem *problem, const fa2i_host_tensor *tensor, const fa2i_features *features, int id,
                   int64_t batch, int64_t row, int32_t head, int columns, float *out);
-
-#endif

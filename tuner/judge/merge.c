@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "tuner/judge/number.h"
 
 /* LSE of ordinary keys: exp of normal scores, over about a hundred keys. */
 #define USUAL_LSE 5.0f
@@ -59,17 +60,27 @@ void fa2i_merge_forward(const fa2i_case *c, const fa2i_inputs *inputs, int o, in
                         size_t row, double size, double *lse, bool own)
 {
     const fa2i_place *place = &outputs->places[row];
-    const double old_lse = old_value(c, inputs, lse_operand, place, 0), own_lse = own ? *lse : -INFINITY;
+    const double old_lse = old_value(c, inputs, lse_operand, place, 0);
+    if (c->problem.carry && !own) {
+        *lse = isnan(*lse) ? old_lse : *lse; /* of a row that is left alone */
+        return;
+    }
+    const double own_lse = own ? *lse : -INFINITY;
     const double most = fmax(own_lse, old_lse);
     const double own_weight = isinf(own_lse) ? 0 : exp(own_lse - most);
     const double old_weight = isinf(old_lse) ? 0 : exp(old_lse - most), sum = own_weight + old_weight;
-    double *values = outputs->values + row * (size_t)outputs->width, apart = 0;
+    double *values = outputs->values + row * (size_t)outputs->width, apart = 0, rounding = 0;
     for (int d = 0; d < outputs->width; d++) {
         const double old = old_weight > 0 || !own ? old_value(c, inputs, o, place, d) : 0;
         if (own_weight > 0 && old_weight > 0)
             apart = fmax(apart, fabs(values[d] - old));
         values[d] = !own || own_weight == 0 ? old : (own_weight * values[d] + old_weight * old) / sum;
+        if (c->problem.carry && own_weight == 0)
+            values[d] = (double)fa2i_rounded(c->problem.dtype, (float)values[d]);
+        else if (c->problem.carry)
+            rounding = fmax(rounding, fa2i_half_unit(c->problem.dtype, values[d]));
     }
+    outputs->allowed[row] += rounding;
     if (own_weight > 0 && old_weight > 0) /* else nothing is mixed */
         outputs->allowed[row] +=
             FA2I_SCORE_ERROR * (size + fabs(old_lse)) * apart * own_weight * old_weight / (sum * sum);

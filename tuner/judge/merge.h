@@ -6,8 +6,7 @@
  *
  * Pure functions; thread-safe.
  */
-#ifndef FA2I_JUDGE_MERGE_H
-#define FA2I_JUDGE_MERGE_H
+#pragma once
 
 #include "tuner/judge/judge.h"
 
@@ -15,12 +14,11 @@
 fa2_status fa2i_merged_fill(const fa2i_case *c, int operand, size_t count, void *out);
 
 /* Turns the expected values of a row of forward into those after merging. lse: of the row, in and out. own: whether
- * the launch writes the row; otherwise the old values are expected. size: the mean magnitude of the row's scores. An
- * error of LSE changes the weights with which two results are mixed, so outputs->allowed grows. */
+ * the row belongs to a sequence. Otherwise the old values are expected; with carry such a row is written as always, or
+ * left alone. size: the mean magnitude of the row's scores. An error of LSE changes the weights with which two results
+ * are mixed, so outputs->allowed grows. */
 void fa2i_merge_forward(const fa2i_case *c, const fa2i_inputs *inputs, int o, int lse_operand, fa2i_wanted *outputs,
                         size_t row, double size, double *lse, bool own);
 
 /* Adds the old values to the expected values of a gradient. Rows that no launch writes keep them. */
 void fa2i_merge_gradient(const fa2i_case *c, const fa2i_inputs *inputs, fa2i_wanted *gradient);
-
-#endif

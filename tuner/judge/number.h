@@ -1,8 +1,7 @@
 /*
  * Numbers of a problem's dtype as bits. Pure; thread-safe.
  */
-#ifndef FA2I_NUMBER_H
-#define FA2I_NUMBER_H
+#pragma once
 
 #include "fa2.h"
 
@@ -24,5 +23,3 @@ int fa2i_significant_bits(fa2_dtype dtype);
 
 /* Returns half a unit in the last place of the dtype at a finite value: the most that rounding may change it. */
 double fa2i_half_unit(fa2_dtype dtype, double value);
-
-#endif

@@ -7,8 +7,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
-#include "runtime/ops/call.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
@@ -148,23 +146,14 @@ static fa2i_bound bound_of(const fa2_problem *p)
     return (fa2i_bound){.absolute = 2e-5, .relative = 1.01 * unit};
 }
 
-static fa2_status reserve(fa2i_wanted *output)
-{
-    output->values = fa2i_alloc_array(output->row_count * (size_t)output->width, sizeof *output->values);
-    output->exact = fa2i_alloc_array(output->row_count, sizeof *output->exact);
-    if (output->values != NULL && output->exact != NULL)
-        return FA2_OK;
-    return fa2i_fail(FA2_E_MEMORY, "no memory for %zu rows", output->row_count);
-}
-
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads, fa2i_wanted *outputs)
 {
     fa2_status st = FA2_OK;
     fa2i_wanted *o = &outputs[0], *lse = fa2i_case_has_lse(c) ? &outputs[1] : NULL;
     (void)threads; /* there is little to compute */
-    FA2_TRY(reserve(o));
+    FA2_TRY(fa2i_wanted_reserve(o));
     if (lse != NULL)
-        FA2_TRY(reserve(lse));
+        FA2_TRY(fa2i_wanted_reserve(lse));
     o->bound = bound_of(&c->problem);
     for (size_t i = 0; i < o->row_count; i++) {
         const double row_lse = merge_row(c, inputs, &o->places[i], o->width, o->values + i * (size_t)o->width);

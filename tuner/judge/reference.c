@@ -45,24 +45,11 @@ typedef struct part {
     double plain_error;
 } part;
 
-float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_tanh)
-{
-    const float rounded = fa2i_rounded(dtype, (float)score);
-    if (softcap == 0)
-        return rounded;
-    *ret_tanh = fa2i_rounded(dtype, tanhf(fa2i_rounded(dtype, rounded / softcap)));
-    return fa2i_rounded(dtype, *ret_tanh * softcap);
-}
-
 /* Returns the score of a key, summed in fp32. */
-static double plain_dot(const part *p, int32_t key)
+static double plain_score_of(const part *p, int32_t key)
 {
     const int head_dim = p->request->problem.head_dim;
-    const float *k = p->k + (int64_t)key * head_dim;
-    float sum = 0;
-    for (int d = 0; d < head_dim; d++)
-        sum += p->q[d] * k[d];
-    return (double)(sum * (float)p->scale);
+    return (double)(fa2i_plain_dot(p->q, p->k + (int64_t)key * head_dim, head_dim) * (float)p->scale);
 }
 
 /* Computes O by the plain implementation and compares it with the exact o. p->scores are the scores of the keys, not
@@ -72,11 +59,11 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     const fa2_problem *problem = &p->request->problem;
     const int columns = fa2i_head_dim_v(problem);
     float *acc = p->plain + problem->seq_k;
-    float largest = (float)sink, capped;
+    float largest = (float)sink, slope;
     memset(acc, 0, (size_t)columns * sizeof *acc);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        const double score = problem->dtype == FA2_FP32 ? plain_dot(p, j) : p->scores[j];
-        p->plain[j] = fa2i_plain_score(problem->dtype, score, p->request->softcap, &capped);
+        const double score = problem->dtype == FA2_FP32 ? plain_score_of(p, j) : p->scores[j];
+        p->plain[j] = fa2i_plain_score(problem->dtype, score, &p->request->factors, &slope);
         if (p->terms[j] != 0)
             p->plain[j] = fa2i_rounded(problem->dtype, p->plain[j] + fa2i_rounded(problem->dtype, (float)p->terms[j]));
         largest = fmaxf(largest, p->plain[j]);
@@ -95,9 +82,9 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
             acc[d] += weight * v[d];
     }
     for (int d = 0; d < columns; d++) {
-        const bool rounds = problem->partial == FA2_PARTIAL_NONE;
-        const double error = fabs((rounds ? fa2i_rounded(problem->dtype, acc[d]) : acc[d]) - o[d]);
-        p->plain_error = fmax(p->plain_error, rounds ? fmax(error, fa2i_half_unit(problem->dtype, o[d])) : error);
+        const float result = problem->partial == FA2_PARTIAL_NONE ? fa2i_rounded(problem->dtype, acc[d]) : acc[d];
+        const double error = fabs((double)result - o[d]);
+        p->plain_error = fmax(p->plain_error, fmax(error, fa2i_half_unit(problem->dtype, o[d])));
     }
 }
 
@@ -109,11 +96,10 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
 {
     const fa2i_reference_request *request = p->request;
     const int head_dim = request->problem.head_dim, columns = fa2i_head_dim_v(&request->problem);
-    double softcap = (double)request->softcap;
     double largest = sink;
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
-        const double capped = fa2i_score_capped(p->scores[j], softcap);
+        const double capped = fa2i_score_modified(p->scores[j], &request->factors);
         p->terms[j] = fa2i_score_term(sequence, &p->features, row.batch, row.head, row.row, j, capped);
         p->kept[j] = fa2i_kept(sequence, &p->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, capped + p->terms[j]);
@@ -123,7 +109,7 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
         return false;
     double sum = isinf(sink) ? 0 : exp(sink - largest), weights = 0, size = 0;
     for (int32_t j = keys.first; j < keys.end; j++) {
-        const double capped = fa2i_score_capped(p->scores[j], softcap);
+        const double capped = fa2i_score_modified(p->scores[j], &request->factors);
         double weight = exp(capped + p->terms[j] - largest);
         const float *v = p->v + (int64_t)j * columns;
         weights += weight;
@@ -155,13 +141,14 @@ static void allow_rounding(part *p, fa2i_keys keys, size_t row)
 {
     const fa2i_reference *reference = p->reference;
     const int columns = reference->head_dim_v;
-    const double *o = reference->o + row * (size_t)columns, softcap = (double)p->request->softcap;
+    const double *o = reference->o + row * (size_t)columns;
+    const fa2i_factors *factors = &p->request->factors;
     const fa2i_int8_query query = fa2i_int8_query_of(p->q, p->request->problem.head_dim, p->scale, &p->int8);
     const bool fp8 = p->request->problem.pv == FA2_PV_FP8;
     double largest = 0, of_lse = 0, most_weight = 0;
     memset(p->o_variances, 0, (size_t)columns * sizeof *p->o_variances);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        p->scores[j] = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - reference->lse[row]);
+        p->scores[j] = exp(fa2i_score_modified(p->scores[j], factors) + p->terms[j] - reference->lse[row]);
         most_weight = fmax(most_weight, p->scores[j]);
     }
     for (int32_t j = keys.first; j < keys.end; j++) {
@@ -289,7 +276,7 @@ static void *run_part(void *argument)
         double *lse = &p->reference->lse[i], *size = &p->reference->sizes[i];
         p->reference->empty[i] = !exact_row(p, &s.problem, own, keys, sink, o, lse, size);
         p->reference->allowed_lse[i] = lse_share(problem->dtype) * LSE_RELATIVE * fmax(0, *size - fabs(*lse));
-        if (problem->partial != FA2_PARTIAL_NONE)
+        if (problem->partial != FA2_PARTIAL_NONE || problem->carry)
             p->reference->allowed_o[i] = allowed_of_scores(o, columns, *size);
         if (!p->reference->empty[i])
             plain_row(p, keys, sink, o);
@@ -301,26 +288,23 @@ static void *run_part(void *argument)
 
 static fa2_status part_init(part *p)
 {
+    fa2_status st = FA2_OK;
     const size_t head_dim = (size_t)p->request->problem.head_dim;
     const size_t columns = (size_t)fa2i_head_dim_v(&p->request->problem);
     const size_t keys = (size_t)p->request->problem.seq_k;
-    p->q = fa2i_alloc_array(head_dim, sizeof(float));
-    p->k = fa2i_alloc_array(keys * head_dim, sizeof(float));
-    p->v = fa2i_alloc_array(keys * columns, sizeof(float));
-    p->scores = fa2i_alloc_array(keys, sizeof(double));
-    p->terms = fa2i_alloc_array(keys, sizeof(double));
-    p->kept = fa2i_alloc_array(keys, sizeof(double));
-    p->plain = fa2i_alloc_array(keys + columns, sizeof(float));
+    FA2_TRY(FA2I_NEW(p->q, head_dim));
+    FA2_TRY(FA2I_NEW(p->k, keys * head_dim));
+    FA2_TRY(FA2I_NEW(p->v, keys * columns));
+    FA2_TRY(FA2I_NEW(p->scores, keys));
+    FA2_TRY(FA2I_NEW(p->terms, keys));
+    FA2_TRY(FA2I_NEW(p->kept, keys));
+    FA2_TRY(FA2I_NEW(p->plain, keys + columns));
     if (p->request->problem.scores == FA2_SCORES_INT8) {
-        p->int8.squares = fa2i_alloc_array(keys, sizeof(double));
-        p->o_variances = fa2i_alloc_array(columns, sizeof(double));
-        if (p->int8.squares == NULL || p->o_variances == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
+        FA2_TRY(FA2I_NEW(p->int8.squares, keys));
+        FA2_TRY(FA2I_NEW(p->o_variances, columns));
     }
-    if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL || p->kept == NULL ||
-        p->plain == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
-    return FA2_OK;
+done:
+    return st;
 }
 
 static void part_done(part *p)
@@ -352,24 +336,20 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_re
      * 20,000 elements one was wrong by 2.6 times the largest plain error. */
     fa2i_reference reference = {.row_count = request->row_count,
                                 .head_dim_v = fa2i_head_dim_v(problem),
-                                .softcap = request->softcap,
+                                .factors = request->factors,
                                 .times_plain = problem->sums == FA2_SUMS_FAST || problem->dtype == FA2_FP32 ? 3 : 2,
                                 .floor = problem->dtype == FA2_FP32 ? 2e-6 : 1e-5};
     part parts[FA2I_PARTS_MAX] = {{0}};
     size_t count = fa2i_count_parts(request->threads, request->row_count, part_bytes(problem));
-    double scale = request->softmax_scale != 0 ? (double)request->softmax_scale : 1 / sqrt((double)problem->head_dim);
+    const double scale = fa2i_softmax_scale(problem, request->factors.softmax_scale);
 
-    reference.o = fa2i_alloc_array(request->row_count * (size_t)reference.head_dim_v, sizeof(double));
-    reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
-    reference.empty = fa2i_alloc_array(request->row_count, sizeof *reference.empty);
-    reference.sizes = fa2i_alloc_array(request->row_count, sizeof(double));
-    reference.allowed_lse = fa2i_alloc_array(request->row_count, sizeof(double));
-    const bool rounded = problem->scores == FA2_SCORES_INT8 || problem->partial != FA2_PARTIAL_NONE;
-    if (rounded)
-        reference.allowed_o = fa2i_alloc_array(request->row_count, sizeof(double));
-    if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL || reference.sizes == NULL ||
-        reference.allowed_lse == NULL || (rounded && reference.allowed_o == NULL))
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", request->row_count));
+    FA2_TRY(FA2I_NEW(reference.o, request->row_count * (size_t)reference.head_dim_v));
+    FA2_TRY(FA2I_NEW(reference.lse, request->row_count));
+    FA2_TRY(FA2I_NEW(reference.empty, request->row_count));
+    FA2_TRY(FA2I_NEW(reference.sizes, request->row_count));
+    FA2_TRY(FA2I_NEW(reference.allowed_lse, request->row_count));
+    if (problem->scores == FA2_SCORES_INT8 || problem->partial != FA2_PARTIAL_NONE || problem->carry)
+        FA2_TRY(FA2I_NEW(reference.allowed_o, request->row_count));
     for (size_t i = 0; i < count; i++) {
         parts[i] = (part){.request = request,
                           .reference = &reference,
@@ -407,39 +387,8 @@ fa2i_bound fa2i_reference_bound(const fa2i_reference *reference)
     return (fa2i_bound){.absolute = reference->times_plain * reference->plain_error + reference->floor};
 }
 
-fa2i_bound fa2i_lse_bound(fa2_dtype dtype, float softcap)
+fa2i_bound fa2i_lse_bound(fa2_dtype dtype, const fa2i_factors *factors)
 {
-    return (fa2i_bound){.absolute = lse_share(dtype) * 2e-4 + 0x1p-11 * (double)softcap,
+    return (fa2i_bound){.absolute = lse_share(dtype) * 2e-4 + fa2i_score_error(factors),
                         .relative = lse_share(dtype) * LSE_RELATIVE};
-}
-
-static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value, double expected,
-                       double error)
-{
-    if (error <= comparison->error)
-        return;
-    *comparison = (fa2i_comparison){
-        .error = error, .worst_row = row, .worst_is_lse = is_lse, .worst_value = value, .worst_expected = expected};
-}
-
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
-                            fa2i_comparison *ret_comparison)
-{
-    fa2i_comparison comparison = {0};
-    const size_t columns = (size_t)reference->head_dim_v;
-    for (size_t i = 0; i < reference->row_count; i++) {
-        const fa2i_bound bound = fa2i_bound_of_row(fa2i_reference_bound(reference), reference->allowed_o, i);
-        const fa2i_bound lse_bound =
-            fa2i_bound_of_row(fa2i_lse_bound(dtype, reference->softcap), reference->allowed_lse, i);
-        for (size_t d = 0; d < columns; d++) {
-            double value = fa2i_get_number(dtype, o, i * columns + d);
-            double expected = reference->o[i * columns + d];
-            note_error(&comparison, i, false, value, expected,
-                       fa2i_error_of(value, expected, bound, reference->empty[i]));
-        }
-        if (lse != NULL)
-            note_error(&comparison, i, true, lse[i], reference->lse[i],
-                       fa2i_error_of(lse[i], reference->lse[i], lse_bound, isinf(reference->lse[i]) != 0));
-    }
-    *ret_comparison = comparison;
 }

@@ -17,7 +17,8 @@
  * With fp32 nothing is rounded. The plain implementation sums products of Q K^T and P V in fp32, one after the other.
  * Kernels sum three products for one (templates/fp32/tf32.cuh), so 3 x the plain error is allowed. The floor is 2e-6.
  *
- * With FA2_PARTIAL_WRITE or FA2_PARTIAL_MERGE, O is fp32, so the last two points do not hold: only P is rounded. Errors
+ * With FA2_PARTIAL_WRITE or FA2_PARTIAL_MERGE, O is fp32: only P is rounded, by half a unit of its own at most. That of
+ * a row's only key is rounded by kernels with whole exponents alone (templates/forward/row_ends.cuh). Errors
  * of the scores in fp32 count then (FA2I_SCORE_ERROR), and so do those of the weights of merged results.
  *
  * LSE never leaves fp32, so it has its own bound, fa2i_lse_bound. Where a score and what is added to it nearly cancel,
@@ -26,8 +27,7 @@
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
-#ifndef FA2I_REFERENCE_H
-#define FA2I_REFERENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include "tuner/judge/attention.h"
@@ -43,8 +43,7 @@ typedef struct fa2i_row {
 
 typedef struct fa2i_reference_request {
     fa2_problem problem;
-    float softmax_scale; /* 0: 1 / sqrt(head_dim) */
-    float softcap;       /* of a problem with a cap; else 0 */
+    fa2i_factors factors;
     fa2i_features features;
     fa2i_host_tensor q, k, v;
     fa2i_host_tensor new_k, new_v; /* of a problem that appends: [batch, new keys, heads_kv, head_dim] */
@@ -58,7 +57,7 @@ typedef struct fa2i_reference_request {
 typedef struct fa2i_reference {
     size_t row_count;
     int head_dim_v;
-    float softcap;                   /* 0: no cap */
+    fa2i_factors factors;
     double *o;                       /* [row_count, head_dim_v] */
     double *lse;                     /* [row_count], natural logarithm */
     bool *empty;                     /* [row_count]: the row sees no key */
@@ -79,24 +78,6 @@ void fa2i_reference_done(fa2i_reference *reference); /* accepts zeroed objects *
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
 
 /* The bound of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2), and 2e-5 of the value for the fp32
- * scores. With fp32 elements both are 1/16 of that. Capped scores also have tanh.approx's relative error of 2^-11;
- * softcap bounds them (0: no cap). */
-fa2i_bound fa2i_lse_bound(fa2_dtype dtype, float softcap);
-
-/* Returns a score as the plain implementation computes it, rounded after each step. *ret_tanh: the tanh of a capped
- * score, before it is multiplied by softcap. */
-float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_tanh);
-
-typedef struct fa2i_comparison {
-    double error;     /* largest error over its bound, in O and LSE: <= 1 is right */
-    size_t worst_row; /* index into the rows */
-    bool worst_is_lse;
-    double worst_value, worst_expected;
-} fa2i_comparison;
-
-/* Compares O ([row_count, head_dim_v] elements, rows in the order of the request) and LSE ([row_count]; NULL: not
- * computed) with the reference. */
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const void *o, const float *lse,
-                            fa2i_comparison *ret_comparison);
-
-#endif
+ * scores. With fp32 elements both are 1/16 of that. Capped scores also have tanh.approx's
+ * error (fa2i_score_error). */
+fa2i_bound fa2i_lse_bound(fa2_dtype dtype, const fa2i_factors *factors);

@@ -3,8 +3,7 @@
  * rounded to fp32 and then to the dtype. Products of two fp16 or bf16 numbers are exact in fp32, so a sum of two is
  * rounded once, however it is computed. So the results agree with kernels to the bit. Pure; thread-safe.
  */
-#ifndef FA2I_ROTARY_H
-#define FA2I_ROTARY_H
+#pragma once
 
 #include "tuner/judge/rows.h"
 
@@ -16,5 +15,3 @@ typedef struct fa2i_angles {
 
 /* Rotates the first columns of a row at this position. A position past the tables counts as the last one. */
 void fa2i_rotate(const fa2_problem *problem, const fa2i_angles *angles, int32_t position, float *row);
-
-#endif

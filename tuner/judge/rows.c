@@ -43,6 +43,14 @@ double fa2i_dot(const float *a, const float *b, int count)
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
+float fa2i_plain_dot(const float *a, const float *b, int count)
+{
+    float sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
 size_t fa2i_count_parts(int threads, size_t row_count, size_t part_bytes)
 {
     const size_t most = PARTS_BYTES / part_bytes;

@@ -3,8 +3,7 @@
  *
  * Thread-safe: no state.
  */
-#ifndef FA2I_ROWS_H
-#define FA2I_ROWS_H
+#pragma once
 
 #include <stddef.h>
 #include "fa2.h"
@@ -32,6 +31,9 @@ void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, 
 /* Sums in fp64, where products of two numbers of fp32 or less are exact. count is a multiple of 8. */
 double fa2i_dot(const float *a, const float *b, int count);
 
+/* Sums in fp32, one product after the other. */
+float fa2i_plain_dot(const float *a, const float *b, int count);
+
 enum { FA2I_PARTS_MAX = 64 };
 
 /* Returns the number of parts for so many rows: one per thread, but at most row_count. Fewer if part_bytes for each
@@ -41,5 +43,3 @@ size_t fa2i_count_parts(int threads, size_t row_count, size_t part_bytes);
 /* Calls run(part) for each part, each in a thread of its own. Parts for which no thread can be created run in this
  * one. */
 void fa2i_run_parts(void *(*run)(void *), void *parts, size_t part_bytes, size_t count);
-
-#endif

@@ -10,16 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/judge/number.h"
 
 /* ---- expectations ---- */
-
-static fa2_status reserve_places(fa2i_expected *e, size_t count)
-{
-    e->places = fa2i_alloc_array(count, sizeof *e->places);
-    return e->places != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for %zu rows", count);
-}
 
 static size_t row_count(const fa2i_extent *e)
 {
@@ -65,7 +58,7 @@ static fa2_status list_outputs(fa2i_expected *e, uint64_t seed)
         if (judge->operands[i].output && extent.elems > 0)
             total += e->all ? row_count(&extent) : FA2I_VERIFY_ROWS;
     }
-    fa2_status st = reserve_places(e, total);
+    fa2_status st = FA2I_NEW(e->places, total);
     for (int i = 0; st == FA2_OK && i < judge->operand_count; i++) {
         const fa2i_extent extent = fa2i_case_extent(&e->c, i);
         if (!judge->operands[i].output || extent.elems == 0)

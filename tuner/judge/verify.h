@@ -4,8 +4,7 @@
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
-#ifndef FA2I_VERIFY_H
-#define FA2I_VERIFY_H
+#pragma once
 
 #include "cache/cache.h"
 #include "tuner/judge/judge.h"
@@ -44,5 +43,3 @@ typedef struct fa2i_errors {
     double relative;  /* the sum of these over the sum of |expected| */
 } fa2i_errors;
 fa2i_errors fa2i_expected_errors(const fa2i_expected *expected, const void *output);
-
-#endif

@@ -21,8 +21,7 @@ static const char bench_ceilings[] =
 static const char bench_naive[] =
     "SELECT json_extract(?1, '$.device') AS device, json_extract(p.value, '$.problem') AS shape, "
     "json_extract(k.value, '$.median_us') AS median_us FROM json_each(?1, '$.problems') p, "
-    "json_each(p.value, '$.kernels') k WHERE json_extract(k.value, '$.kernel') = 'naive' "
-    "AND median_us > 0";
+    "json_each(p.value, '$.kernels') k WHERE json_extract(k.value, '$.kernel') = 'naive' AND median_us > 0";
 
 static const char bench_times[] =
     "SELECT json_extract(?1, '$.device') AS device, json_extract(p.value, '$.problem') AS shape, "
@@ -83,23 +82,14 @@ done:
     return st;
 }
 
-/* An fa2i_row_fn: notes that there is a row. */
-static int note_row(void *user, int columns, const char *const *names, const char *const *values)
-{
-    (void)columns, (void)names, (void)values;
-    *(bool *)user = true;
-    return 0;
-}
-
 static fa2_status check_json(fa2i_cache *cache, const char *path, const char *json)
 {
     bool valid = false;
-    const fa2_status st = fa2i_cache_list_json(cache, "SELECT 1 WHERE json_valid(?1)", json, note_row, &valid);
+    const fa2_status st = fa2i_cache_list_json(cache, "SELECT 1 WHERE json_valid(?1)", json, fa2i_row_note, &valid);
     if (st != FA2_OK || valid)
         return st;
     return fa2i_fail(FA2_E_INVALID,
-                     "%s: is not JSON, or was cut; it must be what bench --format json or "
-                     "field-report writes: make it anew",
+                     "%s: is not JSON, or was cut; it must be what bench --json or field-report writes: make it anew",
                      path);
 }
 
@@ -120,9 +110,7 @@ fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered)
         st = fa2i_gather_json(cache, bench_naive, json, &gathered->naive);
     if (st == FA2_E_DATABASE || (st == FA2_OK && fa2i_rows_count(&gathered->ceilings) == 0))
         st = fa2i_fail(FA2_E_INVALID,
-                       "%s: has no ceilings of a card: it is not what bench --format json or "
-                       "field-report writes",
-                       path);
+                       "%s: has no ceilings of a card: it is not what bench --json or field-report writes", path);
 done:
     fa2i_cache_close(cache);
     fa2i_free(lines);
@@ -140,7 +128,7 @@ fa2_status fa2i_benchmark_file_times(const char *path, fa2i_rows *rows)
     FA2_TRY(check_json(cache, path, text));
     st = fa2i_gather_json(cache, bench_times, text, rows);
     if (st == FA2_E_DATABASE || (st == FA2_OK && fa2i_rows_count(rows) == 0))
-        st = fa2i_fail(FA2_E_INVALID, "%s: has no times of problems: it is not what bench --format json writes", path);
+        st = fa2i_fail(FA2_E_INVALID, "%s: has no times of problems: it is not what bench --json writes", path);
 done:
     fa2i_cache_close(cache);
     fa2i_free(text);

@@ -4,8 +4,7 @@
  *
  * Returns FA2_E_INVALID if the file is neither, or cannot be read. Not thread-safe.
  */
-#ifndef FA2I_BENCHMARK_FILE_H
-#define FA2I_BENCHMARK_FILE_H
+#pragma once
 
 #include "tuner/report/gather.h"
 
@@ -16,5 +15,3 @@ fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered);
 /* Fills *rows with device, shape and median_us of each problem's first kernel, which is the runtime's choice, and with
  * l2 of the benchmark ("warm" or "cold"). Field reports have none: FA2_E_INVALID. *rows must be zeroed; the caller owns it also after an error. */
 fa2_status fa2i_benchmark_file_times(const char *path, fa2i_rows *rows);
-
-#endif

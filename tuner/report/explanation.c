@@ -92,28 +92,48 @@ static void print_passed_over(const fa2i_decision *d, FILE *out)
     fputc('\n', out);
 }
 
-static void print_rule(const fa2i_explained *e, FILE *out)
+void fa2i_explained_reason(const fa2i_explained *e, char out[FA2I_REASON_CHARS])
 {
     const fa2i_decision *d = &e->predicted.decision;
+    if (d->rule == FA2_RULE_DEFAULT)
+        snprintf(out, FA2I_REASON_CHARS,
+                 "no problem near this one is tuned for sm_%d with this kernel: the cost model's choice",
+                 e->card->arch);
+    else
+        snprintf(out, FA2I_REASON_CHARS, "%s %s on %.128s", d->measured ? "tuned for" : "the cost model chose it for",
+                 fa2i_problem_shape(&d->problem).text, d->device);
+}
+
+/* Returns what the rule means for this decision. */
+static const char *meaning(const fa2i_decision *d)
+{
     static const char *const meanings[] = {
         [FA2_RULE_EXACT] = "tuned on this device for this very problem",
         [FA2_RULE_NEAREST] = "the best estimate, carried over from problems tuned on this device",
         [FA2_RULE_ARCH] = "the best estimate, carried over from another card of this SM or offline",
         [FA2_RULE_SHIPPED] = "the best estimate, by measurements that come with fa2",
-        [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured of this kernel",
+        [FA2_RULE_DEFAULT] =
+            "the best estimate, by the cost model: no problem near this one was measured with this kernel",
     };
-    const char *corrected = "the best estimate, by the cost model as measurements of other kinds correct it";
-    const char *others = "the fastest that can be used of those tuned on this device for this very "
-                         "problem";
-    char neighbour[FA2I_PROBLEM_CHARS];
-    fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule),
-            d->rule == FA2_RULE_EXACT && d->passed_count > 0 ? others
-            : d->corrected                                   ? corrected
-                                                             : meanings[d->rule]);
+    if (d->corrected)
+        return "the best estimate, by the cost model as measurements of other kinds correct it";
+    if (d->rule == FA2_RULE_EXACT && d->passed_count > 0)
+        return d->measured ? "the fastest that can be used of those tuned on this device for this very problem"
+                           : "the first that can be used of those that the cost model ranked for this very problem";
+    if (d->rule == FA2_RULE_EXACT && !d->measured)
+        return "the cost model's choice for this very problem on this device, not measured";
+    if (d->rule == FA2_RULE_NEAREST && !d->measured)
+        return "the best estimate, carried over from what the cost model chose for this device";
+    return meanings[d->rule];
+}
+
+static void print_rule(const fa2i_explained *e, FILE *out)
+{
+    const fa2i_decision *d = &e->predicted.decision;
+    fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule), meaning(d));
     print_passed_over(d, out);
     if (d->corrected) {
-        fa2i_problem_format(&d->neighbour, neighbour, sizeof neighbour);
-        fprintf(out, "corrected by %s, the nearest of another kind\n", neighbour);
+        fprintf(out, "corrected by %s, the nearest of another kind\n", fa2i_problem_shape(&d->neighbour).text);
     }
     fprintf(out, "estimate  " FA2I_US " us, %.2f TFLOPS", d->estimate_us, tflops(&e->predicted.asked, d->estimate_us));
     const fa2i_runner_up *next = &e->predicted.runner_up;
@@ -123,9 +143,9 @@ static void print_rule(const fa2i_explained *e, FILE *out)
     fputc('\n', out);
     if (d->rule == FA2_RULE_DEFAULT)
         return;
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&d->problem, shape, sizeof shape);
-    fa2i_shown_print(out, "tuned for %s on %s", shape, d->device);
+    char reason[FA2I_REASON_CHARS];
+    fa2i_explained_reason(e, reason);
+    fa2i_shown_print(out, "reason    %s", reason);
     if (d->rule != FA2_RULE_EXACT)
         fprintf(out, " (distance %.2f)", d->distance);
     if (d->measured)
@@ -141,22 +161,22 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
     const fa2i_variant *v = &f->variant;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     fa2i_shown_print(out, "kernel    %s\n", v->text);
-    fprintf(out,
-            "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared "
-            "memory",
+    fprintf(out, "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared memory",
             step->threads, v->recipe.rows, v->recipe.keys, step->smem_bytes);
     if (f->compiled && f->registers > 0)
         fprintf(out, ", %d registers, %d bytes spilled", f->registers, f->spill_bytes);
     else if (f->compiled)
         fputs(", registers - (it is PTX, which the driver compiles)", out);
-    fprintf(out, "\ncode      %s",
-            f->compiled  ? "in the database"
-            : f->lost    ? "lost: compiled again at the first call, and "
-            : f->refused ? "the driver refuses what the database has: compiled again at the first call, and "
-                         : "compiled at the first call, and ");
-    if (!f->compiled)
-        fprintf(out, "%s%s", e->kept, f->supposed ? "; that needs NVRTC, which is not here" : "");
-    fputc('\n', out);
+    if (f->compiled)
+        fa2i_shown_print(out, "\ncode      in %s\n",
+                         f->file != NULL ? f->file : "a database that was changed meanwhile");
+    else
+        fprintf(out, "\ncode      %scompiled %sat the first call, and %s%s\n",
+                f->lost      ? "lost: "
+                : f->refused ? "the driver refuses what the database has: "
+                             : "",
+                f->lost || f->refused ? "again " : "", e->kept,
+                f->supposed ? "; that needs NVRTC, which is not here" : "");
     fprintf(out, "model     " FA2I_US " us, %.2f TFLOPS for %s\n", v->cost_us, tflops(e->problem, v->cost_us),
             is_rounded(e) ? "the problem itself, not rounded" : "this problem");
 }
@@ -198,22 +218,15 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
         if (fate->refuted)
             continue;
         shown++;
-        char us[32], rate[32], model[32], brief[FA2I_VARIANT_CHARS];
-        snprintf(us, sizeof us, FA2I_US, o->us);
-        snprintf(rate, sizeof rate, "%.2f", tflops(&f->asked, o->us));
-        snprintf(model, sizeof model, FA2I_US, o->model_us);
-        fa2i_variant_brief(o->text, brief, sizeof brief);
         const bool corrected = o->rests == FA2I_RESTS_MODEL && o->neighbour != FA2I_NONE;
         const bool taken = f->status == FA2_OK && strcmp(o->text, f->variant.text) == 0;
-        const char *mark = taken ? "*" : "";
-        fa2i_table_add(&table,
-                       (const char *[]){mark, us, rate, corrected ? "model, corrected" : fa2i_explained_rests(o->rests),
-                                        model, code_text(fate), brief});
+        fa2i_table_row(&table, "%s\t" FA2I_US "\t%.2f\t%s\t" FA2I_US "\t%s\t%s", taken ? "*" : "", o->us,
+                       tflops(&f->asked, o->us), corrected ? "model, corrected" : fa2i_explained_rests(o->rests),
+                       o->model_us, code_text(fate), fa2i_variant_brief(o->text).text);
     }
-    char shape[FA2I_PROBLEM_CHARS], heading[FA2I_PROBLEM_CHARS + 80];
-    fa2i_problem_format(&f->asked, shape, sizeof shape);
-    snprintf(heading, sizeof heading, "\nkernels by their estimates for %s (%zu%s)\n", shape, count,
-             f->status == FA2_OK ? "; * is the kernel above" : "");
+    char heading[FA2I_PROBLEM_CHARS + 80];
+    snprintf(heading, sizeof heading, "\nkernels by their estimates for %s (%zu%s)\n",
+             fa2i_problem_shape(&f->asked).text, count, f->status == FA2_OK ? "; * is the kernel above" : "");
     fa2i_terminal_print_lines(out, heading, LABEL);
     const fa2_status st = fa2i_table_print(&table, out);
     if (st == FA2_OK && count > shown)
@@ -230,19 +243,17 @@ static void print_rejected(const fa2i_explained *e, FILE *out)
 static void print_decision(const fa2i_explained *explained, FILE *out)
 {
     const fa2i_card *card = explained->card;
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(explained->problem, shape, sizeof shape);
-    fa2i_shown_print(out, "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n", shape,
-                     card->name, card->arch, card->sm_count, card->smem_block_bytes);
+    fa2i_shown_print(out, "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n",
+                     fa2i_problem_shape(explained->problem).text, card->name, card->arch, card->sm_count,
+                     card->smem_block_bytes);
     if (explained->predicted.status != FA2_OK) {
         fprintf(out, "rule      none: the call fails, %s\nmessage   %s\n",
                 fa2_status_string(explained->predicted.status), explained->predicted.message);
         return;
     }
-    if (is_rounded(explained)) {
-        fa2i_problem_format(&explained->predicted.asked, shape, sizeof shape);
-        fprintf(out, "rounded   to %s, for which estimates are made: a few answers serve all lengths\n", shape);
-    }
+    if (is_rounded(explained))
+        fprintf(out, "rounded   to %s, for which estimates are made: a few answers serve all lengths\n",
+                fa2i_problem_shape(&explained->predicted.asked).text);
     print_rule(explained, out);
     print_kernel(explained, out);
 }

@@ -3,8 +3,7 @@
  * for the others, and what the generator rejected. As text, and as JSON for programs. Times are microseconds, sizes
  * bytes. Not thread-safe.
  */
-#ifndef FA2I_EXPLANATION_H
-#define FA2I_EXPLANATION_H
+#pragma once
 
 #include <stdio.h>
 #include "tuner/report/predict.h"
@@ -30,10 +29,13 @@ bool fa2i_explained_is_unserved(const fa2i_explained *explained);
 /* Returns a word for the basis of an estimate. */
 const char *fa2i_explained_rests(fa2i_rests rests);
 
+/* Writes a clause about the origin of the choice, such as "tuned for PROBLEM on DEVICE". If only the cost model chose,
+ * it says so. */
+enum { FA2I_REASON_CHARS = FA2I_PROBLEM_CHARS + 256 };
+void fa2i_explained_reason(const fa2i_explained *explained, char out[FA2I_REASON_CHARS]);
+
 /* Prints the text. Returns FA2_E_MEMORY. */
 fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out);
 
 /* Prints one JSON object without a line end (explanation_json.c). */
 void fa2i_explained_print_json(const fa2i_explained *e, FILE *out);
-
-#endif

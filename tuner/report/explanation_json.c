@@ -7,46 +7,21 @@
 #include "tuner/report/rejections.h"
 #include "tuner/report/table.h"
 
-static void print_text_json(FILE *out, const char *name, const char *text)
-{
-    fprintf(out, "\"%s\":", name);
-    fa2i_json_string(out, text);
-    fputc(',', out);
-}
-
-/* Prints a member and a comma. A time of 0 is unknown. */
-static void print_us_json(FILE *out, const char *name, double us)
-{
-    if (us > 0)
-        fprintf(out, "\"%s\":%.3f,", name, us);
-    else
-        fprintf(out, "\"%s\":null,", name);
-}
-
 static void print_decision_json(const fa2i_explained *e, FILE *out)
 {
     const fa2i_decision *d = &e->predicted.decision;
     const fa2i_runner_up *next = &e->predicted.runner_up;
     const bool chosen = d->rule != FA2_RULE_DEFAULT;
-    char shape[FA2I_PROBLEM_CHARS];
-    print_text_json(out, "rule", fa2_rule_string(d->rule));
-    if (chosen)
-        fa2i_problem_format(&d->problem, shape, sizeof shape);
-    print_text_json(out, "tuned_for", chosen ? shape : NULL);
-    print_text_json(out, "tuned_on", chosen ? d->device : NULL);
-    fprintf(out, "\"distance\":%.6f,\"measured\":%s,", d->distance, d->measured ? "true" : "false");
-    print_us_json(out, "median_us", d->median_us);
-    print_us_json(out, "estimate_us", d->estimate_us);
-    print_text_json(out, "runner_up", next->text[0] == '\0' ? NULL : next->text);
-    print_text_json(out, "runner_up_but", next->but);
-    print_us_json(out, "runner_up_us", next->us);
-}
-
-static void print_part_json(FILE *out, const char *part, size_t bytes)
-{
-    char text[FA2I_MESSAGE_BYTES];
-    snprintf(text, sizeof text, "%.*s", (int)bytes, part);
-    fa2i_json_string(out, text);
+    char reason[FA2I_REASON_CHARS];
+    fa2i_explained_reason(e, reason);
+    fa2i_json_write(out, "'rule':%s,'reason':%s,", fa2_rule_string(d->rule), reason);
+    fa2i_json_write(out, "'tuned_for':%s,'tuned_on':%s,",
+                    chosen ? fa2i_problem_shape(&d->problem).text : fa2i_json_null,
+                    chosen ? d->device : fa2i_json_null);
+    fa2i_json_write(out, "'distance':%.6f,'measured':%i,'median_us':%.3f,'estimate_us':%.3f,", d->distance, d->measured,
+                    fa2i_json_known(d->median_us), fa2i_json_known(d->estimate_us));
+    fa2i_json_write(out, "'runner_up':%s,'runner_up_but':%s,'runner_up_us':%.3f,",
+                    next->text[0] == '\0' ? fa2i_json_null : next->text, next->but, fa2i_json_known(next->us));
 }
 
 static void print_rejected_json(const fa2i_explained *e, FILE *out)
@@ -55,18 +30,16 @@ static void print_rejected_json(const fa2i_explained *e, FILE *out)
     const char *separator = "";
     fputs("\"rejected\":[", out);
     for (const char *text = e->rejected; fa2i_rejection_next(&text, &next); separator = ",") {
-        fprintf(out, "%s\n{\"variant\":", separator);
-        print_part_json(out, next.variant, next.variant_bytes);
-        fputs(",\"why\":", out);
-        print_part_json(out, next.why, next.why_bytes);
-        fputc('}', out);
+        fprintf(out, "%s\n", separator);
+        fa2i_json_write(out, "{'variant':%.*s,'why':%.*s}", (int)next.variant_bytes, next.variant, (int)next.why_bytes,
+                        next.why);
     }
     fputc(']', out);
 }
 
 static void print_options_json(const fa2i_predicted *f, FILE *out)
 {
-    const char *separator = "\n{";
+    const char *separator = "\n";
     fputs("\"candidates\":[", out);
     for (size_t i = 0; i < f->option_count; i++) {
         const fa2i_option *o = &f->options[i];
@@ -74,13 +47,12 @@ static void print_options_json(const fa2i_predicted *f, FILE *out)
         if (fate->refuted)
             continue;
         fputs(separator, out);
-        separator = ",\n{";
-        print_text_json(out, "variant", o->text);
-        print_text_json(out, "rests_on", fa2i_explained_rests(o->rests));
-        fprintf(out, "\"estimate_us\":%.3f,\"model_us\":%.3f,\"code\":%s,\"damaged\":%s,\"unusable\":", o->us,
-                o->model_us, fate->code ? "true" : "false", fate->damaged ? "true" : "false");
-        fa2i_json_string(out, fate->usable ? NULL : fate->why);
-        fputc('}', out);
+        separator = ",\n";
+        fa2i_json_write(out,
+                        "{'variant':%s,'rests_on':%s,'estimate_us':%.3f,'model_us':%.3f,'code':%i,'damaged':%i,"
+                        "'unusable':%s}",
+                        o->text, fa2i_explained_rests(o->rests), o->us, o->model_us, fate->code, fate->damaged,
+                        fate->usable ? fa2i_json_null : fate->why);
     }
     fputs("],\n", out);
 }
@@ -90,34 +62,25 @@ static void print_kernel_json(const fa2i_explained *e, FILE *out)
     const fa2i_predicted *f = &e->predicted;
     const fa2i_decision *d = &f->decision;
     const fa2i_step *step = fa2i_recipe_main(&f->variant.recipe);
-    print_text_json(out, "variant", f->variant.text);
-    fprintf(out, "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,\"refused\":%s,", step->threads,
-            step->smem_bytes, f->compiled ? "true" : "false", f->lost ? "true" : "false",
-            f->refused ? "true" : "false");
+    fa2i_json_write(out, "'variant':%s,'threads':%d,'smem_bytes':%d,'compiled':%i,'lost':%i,'refused':%i,'code_in':%s,",
+                    f->variant.text, step->threads, step->smem_bytes, f->compiled, f->lost, f->refused, f->file);
     if (f->registers > 0)
-        fprintf(out, "\"registers\":%d,\"spill_bytes\":%d,", f->registers, f->spill_bytes);
+        fa2i_json_write(out, "'registers':%d,'spill_bytes':%d,", f->registers, f->spill_bytes);
     else
-        fputs("\"registers\":null,\"spill_bytes\":null,", out);
-    fprintf(out, "\"model_us\":%.3f,\n", f->variant.cost_us);
-    print_text_json(out, "not_taken", d->passed_count > 0 ? d->passed_over : NULL);
-    print_text_json(out, "not_taken_why", d->passed_count > 0 ? d->why : NULL);
-    fprintf(out, "\"not_taken_count\":%zu,\"replaces_winner\":%s,\"needs_nvrtc\":%s,", d->passed_count,
-            d->replaces ? "true" : "false", f->supposed ? "true" : "false");
+        fa2i_json_write(out, "'registers':null,'spill_bytes':null,");
+    fa2i_json_write(out, "'model_us':%.3f,\n", f->variant.cost_us);
+    fa2i_json_write(out,
+                    "'not_taken':%s,'not_taken_why':%s,'not_taken_count':%zu,'replaces_winner':%i,'needs_nvrtc':%i,",
+                    d->passed_count > 0 ? d->passed_over : fa2i_json_null,
+                    d->passed_count > 0 ? d->why : fa2i_json_null, d->passed_count, d->replaces, f->supposed);
 }
 
 void fa2i_explained_print_json(const fa2i_explained *e, FILE *out)
 {
     const fa2i_predicted *f = &e->predicted;
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(e->problem, shape, sizeof shape);
-    fputc('{', out);
-    print_text_json(out, "problem", shape);
-    fa2i_problem_format(&f->asked, shape, sizeof shape);
-    print_text_json(out, "estimated_for", shape);
-    print_text_json(out, "device", e->card->name);
-    fprintf(out, "\"sm\":%d,", e->card->arch);
-    print_text_json(out, "status", fa2_status_string(f->status));
-    print_text_json(out, "message", f->status == FA2_OK ? NULL : f->message);
+    fa2i_json_write(out, "{'problem':%s,'estimated_for':%s,'device':%s,'sm':%d,'status':%s,'message':%s,",
+                    fa2i_problem_shape(e->problem).text, fa2i_problem_shape(&f->asked).text, e->card->name,
+                    e->card->arch, fa2_status_string(f->status), f->status == FA2_OK ? fa2i_json_null : f->message);
     if (f->status == FA2_OK) {
         print_decision_json(e, out);
         print_kernel_json(e, out);

@@ -3,8 +3,7 @@
  *
  * Plain data after fa2i_gather; not thread-safe. Errors: the database's, and FA2_E_MEMORY.
  */
-#ifndef FA2I_GATHER_H
-#define FA2I_GATHER_H
+#pragma once
 
 #include "cache/content/report.h"
 
@@ -42,5 +41,3 @@ size_t fa2i_rows_count(const fa2i_rows *rows);
 /* Borrowed. NULL stands for SQL NULL. */
 const char *fa2i_rows_name(const fa2i_rows *rows, size_t column);
 const char *fa2i_rows_cell(const fa2i_rows *rows, size_t row, size_t column);
-
-#endif

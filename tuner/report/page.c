@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 #include "runtime/lua/generator_call.h"
 #include "runtime/lua/lua_values.h"
@@ -35,12 +34,6 @@ const char *fa2i_page_start(fa2i_page_format format)
     return starts[format];
 }
 
-static void set_text(lua_State *L, const char *field, const char *text)
-{
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, field);
-}
-
 /* Sets a text from a file, made printable. Text that does not fit then is cut off. */
 static void set_shown(lua_State *L, const char *field, const char *text)
 {
@@ -48,7 +41,7 @@ static void set_shown(lua_State *L, const char *field, const char *text)
     const bool plain = fa2i_shown_is_plain(text, strlen(text));
     if (!plain)
         fa2i_shown_append(shown, sizeof shown, text, false);
-    set_text(L, field, plain ? text : shown);
+    fa2i_lua_set_text(L, field, plain ? text : shown);
 }
 
 static void push_rows(lua_State *L, const fa2i_rows *rows)
@@ -68,20 +61,18 @@ static void push_rows(lua_State *L, const fa2i_rows *rows)
 
 static void push_gathered(lua_State *L, const fa2i_gathered *gathered)
 {
+    const struct {
+        const char *name;
+        const fa2i_rows *rows;
+    } lists[] = {{"devices", &gathered->devices},   {"sessions", &gathered->sessions},
+                 {"winners", &gathered->winners},   {"measurements", &gathered->measurements},
+                 {"ceilings", &gathered->ceilings}, {"naive", &gathered->naive}};
     lua_createtable(L, 0, 7);
     set_shown(L, "path", gathered->path);
-    push_rows(L, &gathered->devices);
-    lua_setfield(L, -2, "devices");
-    push_rows(L, &gathered->sessions);
-    lua_setfield(L, -2, "sessions");
-    push_rows(L, &gathered->winners);
-    lua_setfield(L, -2, "winners");
-    push_rows(L, &gathered->measurements);
-    lua_setfield(L, -2, "measurements");
-    push_rows(L, &gathered->ceilings);
-    lua_setfield(L, -2, "ceilings");
-    push_rows(L, &gathered->naive);
-    lua_setfield(L, -2, "naive");
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        push_rows(L, lists[i].rows);
+        lua_setfield(L, -2, lists[i].name);
+    }
 }
 
 /* Reads the problem from the fields of argument 1. If it is not valid, returns false, with nil and a message on the
@@ -100,11 +91,9 @@ static bool read_problem(lua_State *L, fa2_problem *ret_problem)
 static int host_shape(lua_State *L)
 {
     fa2_problem problem;
-    char shape[FA2I_PROBLEM_CHARS];
     if (!read_problem(L, &problem))
         return 2;
-    fa2i_problem_format(&problem, shape, sizeof shape);
-    lua_pushstring(L, shape);
+    lua_pushstring(L, fa2i_problem_shape(&problem).text);
     return 1;
 }
 
@@ -115,29 +104,21 @@ static int host_describe(lua_State *L)
     if (!read_problem(L, &problem))
         return 2;
     fa2i_lua_push_problem(L, &problem);
-    lua_pushnumber(L, fa2i_problem_flop(&problem));
-    lua_setfield(L, -2, "flop");
-    lua_pushnumber(L, fa2i_op_of(&problem)->bytes(&problem));
-    lua_setfield(L, -2, "bytes");
+    fa2i_lua_set_number(L, "flop", fa2i_problem_flop(&problem));
+    fa2i_lua_set_number(L, "bytes", fa2i_op_of(&problem)->bytes(&problem));
     return 1;
 }
 
 static void push_choice(lua_State *L, const fa2i_predicted *predicted)
 {
     const fa2i_decision *d = &predicted->decision;
-    char shape[FA2I_PROBLEM_CHARS] = "";
-    if (d->rule != FA2_RULE_DEFAULT)
-        fa2i_problem_format(&d->problem, shape, sizeof shape);
     lua_createtable(L, 0, 6);
-    set_text(L, "rule", fa2_rule_string(d->rule));
-    set_text(L, "variant", predicted->variant.text);
-    set_text(L, "from", shape);
-    lua_pushnumber(L, d->estimate_us);
-    lua_setfield(L, -2, "us");
-    lua_pushnumber(L, d->distance);
-    lua_setfield(L, -2, "distance");
-    lua_pushboolean(L, predicted->compiled);
-    lua_setfield(L, -2, "compiled");
+    fa2i_lua_set_text(L, "rule", fa2_rule_string(d->rule));
+    fa2i_lua_set_text(L, "variant", predicted->variant.text);
+    fa2i_lua_set_text(L, "from", d->rule == FA2_RULE_DEFAULT ? "" : fa2i_problem_shape(&d->problem).text);
+    fa2i_lua_set_number(L, "us", d->estimate_us);
+    fa2i_lua_set_number(L, "distance", d->distance);
+    fa2i_lua_set_bool(L, "compiled", predicted->compiled);
 }
 
 /* predict(row, card): returns the runtime's choice, or nil and a message. */
@@ -178,7 +159,7 @@ static void set_moment(lua_State *L)
     struct tm utc;
     if (gmtime_r(&now, &utc) != NULL)
         strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    set_text(L, "made_at", text);
+    fa2i_lua_set_text(L, "made_at", text);
 }
 
 /* {{name, key}, ...}: the problem's fields, in the order of its text. */
@@ -187,8 +168,8 @@ static void push_fields(lua_State *L)
     lua_createtable(L, FA2I_FIELD_COUNT, 0);
     for (int i = 0; i < FA2I_FIELD_COUNT; i++) {
         lua_createtable(L, 0, 2);
-        set_text(L, "name", fa2i_fields[i].name);
-        set_text(L, "key", fa2i_fields[i].key);
+        fa2i_lua_set_text(L, "name", fa2i_fields[i].name);
+        fa2i_lua_set_text(L, "key", fa2i_fields[i].key);
         lua_seti(L, -2, i + 1);
     }
 }
@@ -198,8 +179,8 @@ static void push_host(lua_State *L, making *m)
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);
     lua_createtable(L, 0, 7);
-    set_text(L, "version", version);
-    set_text(L, "start", fa2i_page_start(m->page->format));
+    fa2i_lua_set_text(L, "version", version);
+    fa2i_lua_set_text(L, "start", fa2i_page_start(m->page->format));
     set_moment(L);
     push_fields(L);
     lua_setfield(L, -2, "fields");

@@ -4,8 +4,7 @@
  *
  * The contents of a database are not trusted: texts are escaped, and numbers are parsed as numbers. Not thread-safe.
  */
-#ifndef FA2I_PAGE_H
-#define FA2I_PAGE_H
+#pragma once
 
 #include "runtime/lua/generator.h"
 #include "tuner/report/gather.h"
@@ -24,5 +23,3 @@ typedef struct fa2i_page {
 
 /* On FA2_OK the caller owns *ret_text (fa2i_free). FA2_E_GENERATOR: the scripts failed. */
 fa2_status fa2i_page_make(fa2i_generator *generator, const fa2i_page *page, char **ret_text, size_t *ret_bytes);
-
-#endif

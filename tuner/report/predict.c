@@ -8,7 +8,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
-#include "runtime/base/status.h"
+#include "runtime/ops/op.h"
 #include "runtime/plan/database.h"
 #include "runtime/plan/planner_candidates.h"
 #include "runtime/plan/planner_kernels.h"
@@ -17,6 +17,7 @@ void fa2i_predicted_done(fa2i_predicted *predicted)
 {
     fa2i_free(predicted->options);
     fa2i_free(predicted->fates);
+    fa2i_free(predicted->file);
     *predicted = (fa2i_predicted){0};
 }
 
@@ -91,9 +92,8 @@ static fa2_status say_unknown(fa2i_predictor *f, fa2_op op)
         unknown += st == FA2_E_NOT_FOUND;
     }
     snprintf(text, sizeof text,
-             "%zu of the %zu kernels that come with fa2 are unknown to this version, and count for "
-             "nothing",
-             unknown, shipped->kernel_count);
+             "%zu of the %zu kernels that come with fa2 are unknown to this version, and count for nothing", unknown,
+             shipped->kernel_count);
     if (unknown > 0)
         say(NULL, text);
     f->told_unknown[op] = true;
@@ -116,6 +116,15 @@ static void take_plan(const fa2i_plan *plan, fa2i_predicted *out)
     out->spill_bytes = slot->spill_bytes;
 }
 
+static fa2_status find_file(const fa2i_planner *planner, const fa2_problem *problem, fa2i_predicted *out)
+{
+    if (!out->compiled)
+        return FA2_OK;
+    const fa2_status st =
+        fa2i_layers_find_code(planner->cache, &planner->layers, &out->key, fa2i_op_abi(problem), &out->file);
+    return st == FA2_E_MEMORY ? st : FA2_OK;
+}
+
 /* Asks the planner. The result is a plan, or the call's failure. */
 static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan, fa2i_predicted *out)
 {
@@ -127,8 +136,10 @@ static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i
         snprintf(out->message, sizeof out->message, "%s", fa2_last_message());
     } else {
         take_plan(ret_plan, out);
+        FA2_TRY(find_file(planner, problem, out));
         st = fa2i_planner_find_runner_up(planner, ret_plan, &out->runner_up);
     }
+done:
     return st;
 }
 
@@ -178,7 +189,6 @@ fa2_status fa2i_predict(fa2i_predictor *f, const fa2_problem *problem, fa2i_pred
     fa2_status st = FA2_OK;
     fa2i_predicted out = {0};
     fa2i_plan plan;
-
     FA2_TRY(decide(&f->planner, problem, &plan, &out));
     out.asked = fa2i_planner_asked(&f->planner, &plan);
     FA2_TRY(list_options(f, &plan, &out));
@@ -194,10 +204,8 @@ done:
 fa2_status fa2i_predict_fates(fa2i_predictor *f, fa2i_predicted *predicted)
 {
     const fa2i_evidence *evidence = &f->planner.calibrations[predicted->asked.op].evidence;
-    fa2i_fate *fates = fa2i_alloc_array(predicted->option_count, sizeof *fates);
-    fa2_status st = FA2_OK;
-    if (fates == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", predicted->option_count);
+    fa2i_fate *fates = NULL;
+    fa2_status st = FA2I_NEW(fates, predicted->option_count);
     for (size_t i = 0; st == FA2_OK && i < predicted->option_count; i++) {
         const fa2i_option *option = &predicted->options[i];
         fa2i_attempt attempt = {0};

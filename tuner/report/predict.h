@@ -7,8 +7,7 @@
  *
  * Times are in us. If a call would fail, that is no error. Errors of the generator are. Not thread-safe.
  */
-#ifndef FA2I_PREDICT_H
-#define FA2I_PREDICT_H
+#pragma once
 
 #include "runtime/plan/planner.h"
 
@@ -33,7 +32,8 @@ typedef struct fa2i_predicted {
     fa2_problem asked;          /* the problem that kernels were ranked for: itself, or fa2i_problem_asked of it */
     fa2i_variant variant;       /* the chosen kernel; cost_us is the model's time for the problem */
     fa2i_key key;               /* of the kernel's record; zeros if it is not in the database */
-    bool compiled;              /* its code is in the database and intact; else it would be compiled */
+    bool compiled;              /* its code is in a database and intact; else it would be compiled */
+    char *file;                 /* that database; NULL unless compiled, or if another process has dropped it; owned */
     bool lost;                  /* the database has the kernel, but its code is lost */
     bool refused;               /* the database has the kernel, but the driver takes no such code */
     int registers, spill_bytes; /* if the database knows them; else 0, because PTX has no registers yet */
@@ -73,5 +73,3 @@ void fa2i_predicted_done(fa2i_predicted *predicted); /* accepts zeroed objects *
 
 /* Finds the fate of every option, which takes a millisecond each. */
 fa2_status fa2i_predict_fates(fa2i_predictor *predictor, fa2i_predicted *predicted);
-
-#endif

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include "tuner/report/progress.h"
 #include "runtime/base/shown.h"
 #include "tuner/report/terminal.h"

@@ -2,8 +2,7 @@
  * Prints progress on stderr. On a terminal one line with an ETA is rewritten in place. Otherwise a plain line comes
  * every few seconds. Not thread-safe: the main thread owns it.
  */
-#ifndef FA2I_PROGRESS_H
-#define FA2I_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ const char *fa2i_plural(size_t count); /* "s", or "" for 1 */
 
 /* Prints a line on stderr without garbling an open progress line. */
 void fa2i_note(fa2i_progress *progress, const char *format, ...) FA2I_PRINTF(2, 3);
-
-#endif

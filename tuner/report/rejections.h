@@ -1,8 +1,7 @@
 /*
  * The generator's rejections: lines "variant: why", as in fa2i_explained.rejected.
  */
-#ifndef FA2I_REJECTIONS_H
-#define FA2I_REJECTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ bool fa2i_rejection_next(const char **text, fa2i_rejection *ret_rejection);
 
 /* Prints them by reason, for people. */
 void fa2i_rejections_print(const char *text, FILE *out);
-
-#endif

@@ -57,6 +57,23 @@ void fa2i_table_add(fa2i_table *table, const char *const *cells)
     }
 }
 
+void fa2i_table_row(fa2i_table *table, const char *format, ...)
+{
+    char line[4096], *at = line;
+    const char *cells[FA2I_TABLE_COLUMNS_MAX] = {NULL};
+    va_list args;
+    va_start(args, format);
+    fa2i_shown_format(line, sizeof line, NULL, format, args); /* escapes the tabs of arguments */
+    va_end(args);
+    for (size_t i = 0; i < table->columns && at != NULL; i++) {
+        cells[i] = at;
+        at = strchr(at, '\t');
+        if (at != NULL)
+            *at++ = '\0';
+    }
+    fa2i_table_add(table, cells);
+}
+
 void fa2i_table_style(fa2i_table *table, fa2i_style style)
 {
     if (!table->failed)
@@ -163,4 +180,11 @@ void fa2i_table_done(fa2i_table *table)
     fa2i_free(table->cells);
     fa2i_free(table->styles);
     *table = (fa2i_table){0};
+}
+
+fa2_status fa2i_table_end(fa2i_table *table, FILE *out)
+{
+    const fa2_status st = fa2i_table_print(table, out);
+    fa2i_table_done(table);
+    return st;
 }

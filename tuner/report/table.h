@@ -5,8 +5,7 @@
  * on lines of their own below each row; numbers then follow their titles. Appending keeps errors: fa2i_table_print
  * reports once if memory ran out. Not thread-safe.
  */
-#ifndef FA2I_TABLE_H
-#define FA2I_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -31,6 +30,9 @@ void fa2i_table_init(fa2i_table *table, const char *align, const char *const *ti
 /* Adds one row. A NULL cell is shown as "-". Cells are copied and escaped (runtime/base/shown.h). */
 void fa2i_table_add(fa2i_table *table, const char *const *cells);
 
+/* The same with a printf format, in which \t begins the next cell. Cells that it does not have are shown as "-". */
+void fa2i_table_row(fa2i_table *table, const char *format, ...) FA2I_PRINTF(2, 3);
+
 /* Shows the last row in this style if the stream has colours. */
 void fa2i_table_style(fa2i_table *table, fa2i_style style);
 
@@ -40,4 +42,5 @@ fa2_status fa2i_table_print(const fa2i_table *table, FILE *out);
 size_t fa2i_table_rows(const fa2i_table *table); /* without the titles */
 void fa2i_table_done(fa2i_table *table);         /* accepts zeroed objects */
 
-#endif
+/* fa2i_table_print, then fa2i_table_done. */
+fa2_status fa2i_table_end(fa2i_table *table, FILE *out);

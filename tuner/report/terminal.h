@@ -2,8 +2,7 @@
  * Tells how a stream can show text. A file or a pipe has no width and gets no colours, so its output is the same
  * everywhere. Thread-safe, except for changes of the environment.
  */
-#ifndef FA2I_TERMINAL_H
-#define FA2I_TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void fa2i_terminal_fold(FILE *out, const char *text, size_t bytes, size_t width,
 /* Prints lines. On a terminal, long lines are folded and continue after `indent` blanks. The first `indent` columns of
  * a line are a label, which is printed as a head. */
 void fa2i_terminal_print_lines(FILE *out, const char *text, size_t indent);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * The time that a tuning has. It ends when the time is used up, or when the user stops it.
  */
-#ifndef FA2I_BUDGET_H
-#define FA2I_BUDGET_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -23,5 +22,3 @@ static inline bool fa2i_budget_is_spent(const fa2i_budget *budget)
 {
     return *budget->spent != 0;
 }
-
-#endif

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/cuda_api.h"
 #include "tuner/search/build.h"
 #include "tuner/search/compile_all.h"
@@ -82,10 +81,9 @@ static void work_done(work *w)
 
 static group *find_group(const work *w, const fa2_problem *problem)
 {
-    for (size_t i = 0; i < w->group_count; i++) {
+    for (size_t i = 0; i < w->group_count; i++)
         if (fa2i_problem_same_class(&w->groups[i].first, problem))
             return &w->groups[i];
-    }
     return NULL;
 }
 
@@ -102,10 +100,9 @@ static fa2_status add_candidate(group *g, const fa2i_variant *variant, size_t ra
             g->candidates[place].rank = rank;
         return FA2_OK;
     }
-    candidate *grown = fa2i_room_for(g->candidates, g->count + 1, &g->capacity, sizeof *grown);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", g->count + 1);
-    g->candidates = grown;
+    const fa2_status st = FA2I_GROW(g->candidates, g->count + 1, g->capacity);
+    if (st != FA2_OK)
+        return st;
     g->candidates[g->count] = (candidate){.variant = *variant, .rank = rank, .order = g->count};
     g->places.text_at = candidate_text;
     return fa2i_text_index_add(&g->places, g, g->count++);
@@ -126,9 +123,7 @@ static fa2_status add_problem(work *w, const fa2_problem *problem)
     size_t count = 0;
     fa2_status st = fa2i_generator_candidates(w->build->generator, problem, &w->result.card, &variants, &count);
     if (st == FA2_E_UNSUPPORTED) {
-        char shape[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(problem, shape, sizeof shape);
-        fa2i_note(&w->progress, "%s: %s", shape, fa2_last_message());
+        fa2i_note(&w->progress, "%s: %s", fa2i_problem_shape(problem).text, fa2_last_message());
         w->result.unserved++;
         return FA2_OK;
     }
@@ -146,17 +141,14 @@ static fa2_status add_problem(work *w, const fa2_problem *problem)
 static fa2_status make_groups(work *w)
 {
     const fa2i_shapes *shapes = w->build->shapes;
-    w->groups = fa2i_alloc_array(shapes->count, sizeof *w->groups);
-    if (w->groups == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
-    for (size_t i = 0; i < shapes->count; i++) {
-        const fa2_status st = add_problem(w, &shapes->items[i]);
-        if (st != FA2_OK)
-            return st;
-    }
+    fa2_status st;
+    FA2_TRY(FA2I_NEW(w->groups, shapes->count));
+    for (size_t i = 0; i < shapes->count; i++)
+        FA2_TRY(add_problem(w, &shapes->items[i]));
     for (size_t i = 0; i < w->group_count; i++)
         qsort(w->groups[i].candidates, w->groups[i].count, sizeof(candidate), compare_candidates);
-    return FA2_OK;
+done:
+    return st;
 }
 
 /* ---- compiling ---- */
@@ -194,17 +186,9 @@ static fa2_status find_stored(work *w, candidate *c, bool *ret_found)
 
 static fa2_status reserve_job(work *w)
 {
-    size_t capacity = w->job_capacity, same = w->job_capacity;
-    fa2i_compile_job *jobs = fa2i_room_for(w->jobs, w->job_count + 1, &capacity, sizeof *jobs);
-    if (jobs != NULL)
-        w->jobs = jobs;
-    candidate **pending = fa2i_room_for(w->pending, w->job_count + 1, &same, sizeof *pending);
-    if (pending != NULL)
-        w->pending = pending;
-    if (jobs == NULL || pending == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", w->job_count + 1);
-    w->job_capacity = capacity;
-    return FA2_OK;
+    size_t capacity = w->job_capacity;
+    const fa2_status st = FA2I_GROW(w->jobs, w->job_count + 1, capacity);
+    return st != FA2_OK ? st : FA2I_GROW(w->pending, w->job_count + 1, w->job_capacity);
 }
 
 /* Reuses the candidate's kernel, or makes a job for it. */
@@ -230,10 +214,9 @@ done:
 
 static bool has_unspilled(const group *g)
 {
-    for (size_t i = 0; i < g->tried; i++) {
+    for (size_t i = 0; i < g->tried; i++)
         if (g->candidates[i].compiles && g->candidates[i].spills == 0)
             return true;
-    }
     return false;
 }
 
@@ -275,10 +258,9 @@ static bool stopped(const work *w)
 
 static bool wants_round(const work *w)
 {
-    for (size_t i = 0; i < w->group_count; i++) {
+    for (size_t i = 0; i < w->group_count; i++)
         if (!has_unspilled(&w->groups[i]) && w->groups[i].tried < w->groups[i].count)
             return true;
-    }
     return false;
 }
 
@@ -362,15 +344,10 @@ done:
 static fa2_status store_winners(work *w)
 {
     const fa2i_shapes *shapes = w->build->shapes;
-    w->result.winners = fa2i_alloc_array(shapes->count, sizeof *w->result.winners);
-    if (w->result.winners == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu winners", shapes->count);
-    for (size_t i = 0; i < shapes->count; i++) {
-        const fa2_status st = store_winner(w, &shapes->items[i]);
-        if (st != FA2_OK)
-            return st;
-    }
-    return FA2_OK;
+    fa2_status st = FA2I_NEW(w->result.winners, shapes->count);
+    for (size_t i = 0; st == FA2_OK && i < shapes->count; i++)
+        st = store_winner(w, &shapes->items[i]);
+    return st;
 }
 
 static fa2_status find_target(work *w)

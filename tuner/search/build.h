@@ -8,8 +8,7 @@
  * FA2_E_MEMORY end the build. Every kernel is stored as soon as it is compiled. Threads. Call it from the main thread.
  * It writes progress and notes to stderr.
  */
-#ifndef FA2I_BUILD_H
-#define FA2I_BUILD_H
+#pragma once
 
 #include <signal.h>
 #include "cache/cache.h"
@@ -56,5 +55,3 @@ fa2_status fa2i_build_predict(const fa2i_build *build, const fa2i_card *card, fa
                               size_t *ret_threads);
 
 void fa2i_build_result_done(fa2i_build_result *result);
-
-#endif

@@ -11,7 +11,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/problem.h"
-#include "runtime/base/status.h"
 #include "runtime/lua/generator.h"
 #include "runtime/ops/steps.h"
 #include "tuner/judge/rows.h"
@@ -119,13 +118,10 @@ static fa2_status add_source(work *w, const fa2i_variant *variant)
 
 static fa2_status find_sources(work *w)
 {
-    fa2_status st = FA2_OK;
     size_t most = 0;
     for (size_t i = 0; i < w->count; i++)
         most += w->lists[i].count;
-    w->sources = fa2i_alloc_array(most, sizeof *w->sources);
-    if (w->sources == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu variants", most);
+    fa2_status st = FA2I_NEW(w->sources, most);
     w->places.text_at = source_text;
     for (size_t i = 0; i < w->count; i++)
         for (size_t j = 0; j < w->lists[i].count && st == FA2_OK; j++)

@@ -4,8 +4,7 @@
  *
  * An error of one problem concerns that problem alone. Not thread-safe itself.
  */
-#ifndef FA2I_CANDIDATES_H
-#define FA2I_CANDIDATES_H
+#pragma once
 
 #include <signal.h>
 #include "runtime/base/record.h"
@@ -36,5 +35,3 @@ void fa2i_candidates_free(fa2i_candidates *lists, size_t count); /* NULL is fine
 
 /* Returns the list's status, and sets its message. */
 fa2_status fa2i_candidates_check(const fa2i_candidates *list);
-
-#endif

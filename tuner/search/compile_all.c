@@ -20,7 +20,6 @@
 #include <unistd.h>
 #include "cache/content/claims.h"
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/cuda/dump.h"
 #include "runtime/lua/generator.h"
 #include "tuner/report/progress.h"
@@ -315,16 +314,13 @@ static void pool_done(pool *p)
 static fa2_status make_pool(const fa2i_compile_job *jobs, size_t count, fa2i_cache *cache, pool **ret_pool)
 {
     fa2_status st = FA2_OK;
-    pool *p = fa2i_alloc(sizeof *p);
-    if (p == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for compiling in parallel");
+    pool *p = NULL;
+    FA2_TRY(FA2I_NEW(p, 1));
     p->jobs = jobs;
     p->count = count;
     p->cache = cache;
-    p->codes = fa2i_alloc_array(count, sizeof *p->codes);
-    p->put_off = fa2i_alloc_array(count, sizeof *p->put_off);
-    if (p->codes == NULL || p->put_off == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for compiling in parallel"));
+    FA2_TRY(FA2I_NEW(p->codes, count));
+    FA2_TRY(FA2I_NEW(p->put_off, count));
     p->distinct = find_codes(jobs, count, p->codes);
     for (size_t i = 0; cache != NULL && i < count; i++)
         if (!p->codes[i].repeated)

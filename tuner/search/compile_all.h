@@ -6,8 +6,7 @@
  * process is compiling a job, the job is put off, and later read from the database. If that process ends without
  * storing it, or takes longer than two minutes, the job is compiled here.
  */
-#ifndef FA2I_COMPILE_ALL_H
-#define FA2I_COMPILE_ALL_H
+#pragma once
 
 #include <signal.h>
 #include "cache/cache.h"
@@ -42,5 +41,3 @@ size_t fa2i_compile_threads(int wanted, size_t jobs);
 
 /* Returns about how many seconds a thread needs to compile a kernel; see fa2i_tune_estimate. */
 double fa2i_compile_about_s(fa2_op op);
-
-#endif

@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 
 void fa2i_findings_done(fa2i_findings *found)
 {
@@ -21,11 +20,9 @@ void fa2i_findings_done(fa2i_findings *found)
 
 static fa2_status add_kernel(fa2i_findings *found, const fa2i_variant *variant, const fa2i_key *key, size_t *ret_index)
 {
-    fa2i_tune_kernel *grown =
-        fa2i_room_for(found->kernels, found->kernel_count + 1, &found->kernel_capacity, sizeof *grown);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu variants", found->kernel_count + 1);
-    found->kernels = grown;
+    const fa2_status st = FA2I_GROW(found->kernels, found->kernel_count + 1, found->kernel_capacity);
+    if (st != FA2_OK)
+        return st;
     found->kernels[found->kernel_count] = (fa2i_tune_kernel){.kernel.variant = *variant, .kernel.key = *key};
     *ret_index = found->kernel_count++;
     return FA2_OK;

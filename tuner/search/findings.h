@@ -6,8 +6,7 @@
  *
  * Errors: FA2_E_MEMORY. Not thread-safe.
  */
-#ifndef FA2I_FINDINGS_H
-#define FA2I_FINDINGS_H
+#pragma once
 
 #include "cache/cache.h"
 #include "tuner/search/prediction.h"
@@ -106,5 +105,3 @@ const fa2i_refutation *fa2i_findings_refutation(const fa2i_findings *found, cons
 /* Says whether a kernel can run on this problem. It must have code, and must have passed its verification or not have
  * been verified yet. It must not spill, unless all candidates of the problem spill that are not refuted. */
 bool fa2i_findings_usable(const fa2i_findings *found, const fa2i_tune_problem *problem, size_t kernel);
-
-#endif

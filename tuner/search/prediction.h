@@ -5,8 +5,7 @@
  * Pure; thread-safe. Times are in us. A doubt is the standard deviation of the time's logarithm. Doubts are taken as
  * independent and normal.
  */
-#ifndef FA2I_PREDICTION_H
-#define FA2I_PREDICTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ double fa2i_predictions_gain(const fa2i_prediction *predictions, size_t count);
 
 /* Returns the expected time of the first choice; 0 if there is none. */
 double fa2i_predictions_us(const fa2i_prediction *predictions, size_t count);
-
-#endif

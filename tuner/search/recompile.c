@@ -92,13 +92,12 @@ static fa2_status add_job(work *w, const fa2i_kernel *kernel)
 
 static fa2_status add_jobs(work *w)
 {
-    w->jobs = fa2i_alloc_array(w->kernel_count, sizeof *w->jobs);
-    w->origins = fa2i_alloc_array(w->kernel_count, sizeof *w->origins);
-    if (w->jobs == NULL || w->origins == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", w->kernel_count);
     fa2_status st = FA2_OK;
-    for (size_t i = 0; st == FA2_OK && i < w->kernel_count; i++)
-        st = add_job(w, &w->kernels[i]);
+    FA2_TRY(FA2I_NEW(w->jobs, w->kernel_count));
+    FA2_TRY(FA2I_NEW(w->origins, w->kernel_count));
+    for (size_t i = 0; i < w->kernel_count; i++)
+        FA2_TRY(add_job(w, &w->kernels[i]));
+done:
     return st;
 }
 

@@ -8,8 +8,7 @@
  * (runtime/base/recipe.h), its kernel was computed or launched in another way, and no kernel here is the one that was
  * measured.
  */
-#ifndef FA2I_RECOMPILE_H
-#define FA2I_RECOMPILE_H
+#pragma once
 
 #include <signal.h>
 #include "cache/cache.h"
@@ -29,5 +28,3 @@ typedef struct fa2i_recompiled {
  * not 0. If it is stopped, everything that was compiled is kept. */
 fa2_status fa2i_recompile(fa2i_cache *cache, fa2i_generator *generator, int threads, const volatile sig_atomic_t *stop,
                           fa2i_recompiled *ret_recompiled);
-
-#endif

@@ -8,7 +8,6 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/judge/case.h"
 #include "tuner/search/search.h"
 
@@ -219,10 +218,8 @@ fa2_status fa2i_search_run(fa2i_search *search, fa2i_contender *contenders, size
     search->stopped = search->complete = search->early = false;
     search->launches = 1;
     search->best_us = 0;
-    r.alive = fa2i_alloc_array(count, sizeof *r.alive);
-    r.samples = fa2i_alloc_array(count * FA2I_SEARCH_LAST_ROUND, sizeof *r.samples);
-    if (r.alive == NULL || r.samples == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampling %zu variants", count));
+    FA2_TRY(FA2I_NEW(r.alive, count));
+    FA2_TRY(FA2I_NEW(r.samples, count * FA2I_SEARCH_LAST_ROUND));
     for (size_t i = 0; i < count; i++)
         if (contenders[i].outcome == FA2I_OUTCOME_OK)
             r.alive[r.alive_count++] = (uint32_t)i;

@@ -17,8 +17,7 @@
  * Pure apart from the sampler callback, so that tests can simulate it. The result depends on the seed and the samples
  * alone. Errors: FA2_E_MEMORY, and any status of the sampler. Not thread-safe.
  */
-#ifndef FA2I_SEARCH_H
-#define FA2I_SEARCH_H
+#pragma once
 
 #include "runtime/base/record.h"
 #include "tuner/search/statistics.h"
@@ -72,5 +71,3 @@ fa2_status fa2i_search_run(fa2i_search *search, fa2i_contender *contenders, size
 /* Returns the winner among contenders whose outcome is OK; finalists go before all others. Returns count if there is
  * none. */
 size_t fa2i_search_pick(const fa2i_contender *contenders, size_t count, size_t default_index);
-
-#endif

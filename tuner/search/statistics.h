@@ -1,8 +1,7 @@
 /*
  * Quartiles of a set of samples. Pure; thread-safe.
  */
-#ifndef FA2I_STATISTICS_H
-#define FA2I_STATISTICS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@ typedef struct fa2i_statistics {
 
 /* Sorts samples in place. */
 fa2i_statistics fa2i_statistics_of(double *samples, size_t count);
-
-#endif

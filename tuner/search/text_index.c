@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 
 enum { FIRST_SLOTS = 256 }; /* a power of two, like all sizes */
 

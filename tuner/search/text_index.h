@@ -5,8 +5,7 @@
  * The array may grow and move: a function gives the text at a place. Errors: FA2_E_MEMORY, which leaves the index as it
  * was. Not thread-safe.
  */
-#ifndef FA2I_TEXT_INDEX_H
-#define FA2I_TEXT_INDEX_H
+#pragma once
 
 #include <stddef.h>
 #include "fa2.h"
@@ -32,5 +31,3 @@ ptrdiff_t fa2i_text_index_find(const fa2i_text_index *index, const void *of, con
 fa2_status fa2i_text_index_add(fa2i_text_index *index, const void *of, size_t place);
 
 void fa2i_text_index_done(fa2i_text_index *index); /* accepts zeroed objects */
-
-#endif

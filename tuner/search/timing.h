@@ -11,8 +11,7 @@
  * is a new winner, and then all of it is replaced at once, failures and verdicts included. If the problem gets no new
  * winner, verdicts that were found on it count in this run alone. They do not refute the winner that stays.
  */
-#ifndef FA2I_TIMING_H
-#define FA2I_TIMING_H
+#pragma once
 
 #include "tuner/search/search.h"
 #include "tuner/search/tune.h"
@@ -59,5 +58,3 @@ fa2_status fa2i_timing_put_times(fa2i_timing *t);
 
 /* Records the winner, all times, what was left out, and the unusable kernels. The problem becomes MEASURED. */
 fa2_status fa2i_timing_put_winner(fa2i_timing *t, size_t winner_index);
-
-#endif

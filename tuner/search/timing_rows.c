@@ -52,10 +52,8 @@ fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdi
 {
     fa2i_tune *tune = t->tune;
     fa2i_tune_kernel *k = &tune->found.kernels[t->entries[i].kernel];
-    char shape[FA2I_PROBLEM_CHARS];
     char detail[sizeof verdict->detail];
-    fa2i_problem_format(&t->problem->problem, shape, sizeof shape);
-    snprintf(detail, sizeof detail, "%s: %.120s", shape, verdict->detail);
+    snprintf(detail, sizeof detail, "%s: %.120s", fa2i_problem_shape(&t->problem->problem).text, verdict->detail);
     memcpy(verdict->detail, detail, sizeof detail);
     if (verdict->outcome != FA2I_OUTCOME_OK && k->verification.outcome == FA2I_OUTCOME_OK) {
         tune->found.outcomes[k->kernel.outcome]--;
@@ -78,11 +76,9 @@ typedef struct batch {
 
 static fa2_status alloc_batch(const fa2i_timing *t, batch *b)
 {
-    const size_t most = t->count + t->left_count + t->unusable_count;
-    *b = (batch){.results = fa2i_alloc_array(most, sizeof *b->results),
-                 .records = fa2i_alloc_array(t->left_count + 1, sizeof *b->records)};
-    return b->results != NULL && b->records != NULL ? FA2_OK
-                                                    : fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", most);
+    *b = (batch){.count = 0};
+    const fa2_status st = FA2I_NEW(b->results, t->count + t->left_count + t->unusable_count);
+    return st != FA2_OK ? st : FA2I_NEW(b->records, t->left_count + 1);
 }
 
 static void batch_done(batch *b)

@@ -12,8 +12,7 @@
  * message). A status means that the run cannot go on. A failure that may be the machine's fault (no memory, a signal, a
  * driver that is too old) is never stored against a kernel. Not thread-safe.
  */
-#ifndef FA2I_TUNE_H
-#define FA2I_TUNE_H
+#pragma once
 
 #include "runtime/lua/generator.h"
 #include "tuner/input/shapes.h"
@@ -70,10 +69,6 @@ fa2_status fa2i_tune_find_ids(fa2i_tune *tune);
 /* Sets *ret_dead if the database says that every candidate fails on this device. Then the problem's message says why,
  * and how to let the candidates be tried again. */
 fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_dead);
-
-/* Loads what other cards found wrong. No call uses such kernels, so they count as failed here, too. Call it once, after
- * all kernels are listed. */
-fa2_status fa2i_tune_find_refuted(fa2i_tune *tune);
 
 /* Teaches the estimates what the database measured. */
 fa2_status fa2i_tune_learn_stored(const fa2i_tune *tune);
@@ -174,5 +169,3 @@ void fa2i_tune_print_planned(fa2i_tune *tune); /* settled problems, and problems
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem);
 void fa2i_tune_print_summary(const fa2i_tune *tune);
 void fa2i_tune_print_json(const fa2i_tune *tune);
-
-#endif

@@ -73,21 +73,19 @@ static fa2_status add_job(queue *q, size_t index)
 static fa2_status fill_queue(queue *q)
 {
     fa2i_tune *tune = q->tune;
-    q->jobs = fa2i_alloc_array(tune->found.kernel_count, sizeof *q->jobs);
-    q->kernels = fa2i_alloc_array(tune->found.kernel_count, sizeof *q->kernels);
-    if (q->jobs == NULL || q->kernels == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", tune->found.kernel_count);
+    fa2_status st = FA2_OK;
+    FA2_TRY(FA2I_NEW(q->jobs, tune->found.kernel_count));
+    FA2_TRY(FA2I_NEW(q->kernels, tune->found.kernel_count));
     for (size_t i = 0; i < tune->found.kernel_count; i++) {
         fa2i_tune_kernel *k = &tune->found.kernels[i];
         if (!k->staged || k->known)
             continue;
-        fa2_status st = take_stored(&tune->found, tune->cache, k);
-        if (st == FA2_OK && !k->known)
-            st = add_job(q, i);
-        if (st != FA2_OK)
-            return st;
+        FA2_TRY(take_stored(&tune->found, tune->cache, k));
+        if (!k->known)
+            FA2_TRY(add_job(q, i));
     }
-    return FA2_OK;
+done:
+    return st;
 }
 
 /* Copies a record with its image. The compiler's log stays in the database, because nothing here needs it. */
@@ -136,7 +134,6 @@ fa2_status fa2i_tune_compile(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
     queue q = {.tune = tune};
-
     FA2_TRY(fill_queue(&q));
     if (q.count > 0) {
         fa2i_progress_begin(&tune->progress, "compiling", q.count);

@@ -44,11 +44,10 @@ fa2_status fa2i_tune_judge(const fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
     const size_t count = problem->count;
-    const char **texts = fa2i_alloc_array(count, sizeof *texts);
-    fa2i_judgement *judgements = fa2i_alloc_array(count, sizeof *judgements);
-
-    if (texts == NULL || judgements == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
+    const char **texts = NULL;
+    fa2i_judgement *judgements = NULL;
+    FA2_TRY(FA2I_NEW(texts, count));
+    FA2_TRY(FA2I_NEW(judgements, count));
     for (size_t i = 0; i < count; i++)
         texts[i] = tune->found.kernels[problem->candidates[i]].kernel.variant.text;
     FA2_TRY(fa2i_generator_judge(tune->generator, &problem->problem, &tune->gpu->card, texts, count, judgements));
@@ -75,12 +74,9 @@ fa2_status fa2i_tune_learn(const fa2i_tune *tune, const fa2_problem *problem, co
 {
     fa2_status st = FA2_OK;
     fa2i_known_set set = {.problem = *problem, .card = tune->gpu->card, .real = true, .measured = !tune->gpu->modelled};
-    fa2i_evidence evidence = {.sets = &set,
-                              .set_count = 1,
-                              .kernels = fa2i_alloc_array(count, sizeof *evidence.kernels),
-                              .times = fa2i_alloc_array(count, sizeof *evidence.times)};
-    if (evidence.kernels == NULL || evidence.times == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu measurements", count));
+    fa2i_evidence evidence = {.sets = &set, .set_count = 1};
+    FA2_TRY(FA2I_NEW(evidence.kernels, count));
+    FA2_TRY(FA2I_NEW(evidence.times, count));
     for (size_t i = 0; i < count; i++) {
         const fa2i_kernel *from = &tune->found.kernels[kernels[i]].kernel;
         fa2i_known_kernel *to = &evidence.kernels[i];

@@ -17,12 +17,9 @@ static fa2_status find_candidates(fa2i_findings *found, fa2i_tune_problem *probl
 {
     fa2_status st = FA2_OK;
     const size_t count = list->count;
-
     FA2_TRY(fa2i_candidates_check(list));
-    problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
-    problem->predictions = fa2i_alloc_array(count, sizeof *problem->predictions);
-    if (problem->candidates == NULL || problem->predictions == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
+    FA2_TRY(FA2I_NEW(problem->candidates, count));
+    FA2_TRY(FA2I_NEW(problem->predictions, count));
     problem->count = count;
     problem->model_us = list->variants[0].cost_us;
     for (size_t i = 0; i < count; i++)
@@ -40,7 +37,6 @@ static fa2_status find_proven_winner(const fa2i_tune *tune, fa2i_tune_problem *p
     fa2i_verification verification = {0};
     const fa2i_key *key = &problem->winner.kernel;
     const int abi = fa2i_op_abi(&problem->problem);
-
     *ret_proven = false;
     if (fa2i_findings_refutation(&tune->found, key) != NULL)
         return FA2_OK;
@@ -155,14 +151,14 @@ fa2_status fa2i_tune_find_ids(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
     size_t count = 0;
-    const fa2_problem **open = fa2i_alloc_array(tune->found.problem_count, sizeof *open);
-    int64_t *ids = fa2i_alloc_array(tune->found.problem_count, sizeof *ids);
-    if (open == NULL || ids == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->found.problem_count));
+    const fa2_problem **open = NULL;
+    int64_t *ids = NULL;
     if (tune->request->dry_run) {
         find_ids_without_writing(tune);
-        goto done;
+        return FA2_OK;
     }
+    FA2_TRY(FA2I_NEW(open, tune->found.problem_count));
+    FA2_TRY(FA2I_NEW(ids, tune->found.problem_count));
     for (size_t i = 0; i < tune->found.problem_count; i++)
         if (tune->found.problems[i].state == FA2I_PROBLEM_OPEN)
             open[count++] = &tune->found.problems[i].problem;
@@ -269,19 +265,36 @@ done:
     return st;
 }
 
+/* Loads what other cards found wrong. The runtime uses such kernels on no card (fa2i_cache_refutation), so they are not
+ * compiled, verified or timed, and win nothing. After fa2-tune forget --failures they are tried again. */
+static fa2_status find_refuted(fa2i_tune *tune)
+{
+    const fa2_status st =
+        fa2i_cache_refutations(tune->cache, tune->device, &tune->found.refutations, &tune->found.refutation_count);
+    for (size_t i = 0; st == FA2_OK && i < tune->found.kernel_count; i++) {
+        fa2i_tune_kernel *k = &tune->found.kernels[i];
+        const fa2i_refutation *by = fa2i_findings_refutation(&tune->found, &k->kernel.key);
+        k->refuted = by != NULL;
+        if (by == NULL)
+            continue;
+        k->verification = (fa2i_verification){.outcome = by->outcome};
+        snprintf(k->verification.detail, sizeof k->verification.detail, "on another card, %.60s: %.400s", by->device,
+                 by->detail);
+    }
+    return st;
+}
+
 fa2_status fa2i_tune_plan(fa2i_tune *tune)
 {
     const size_t count = tune->request->shapes->count;
     fa2_status st = FA2_OK;
-    tune->found.problems = fa2i_alloc_array(count, sizeof *tune->found.problems);
-    if (tune->found.problems == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", count);
+    FA2_TRY(FA2I_NEW(tune->found.problems, count));
     tune->found.problem_count = count;
     if (!tune->gpu->compiles)
         FA2_TRY(borrow_compiler(tune));
     FA2_TRY(list_problems(tune));
     FA2_TRY(fa2i_tune_find_ids(tune));
-    FA2_TRY(fa2i_tune_find_refuted(tune));
+    FA2_TRY(find_refuted(tune));
     for (size_t i = 0; i < count; i++)
         FA2_TRY(plan_problem(tune, &tune->found.problems[i]));
     FA2_TRY(fa2i_tune_learn_stored(tune));

@@ -51,13 +51,10 @@ static double gain(const fa2i_tune_problem *problem)
     return us > 0 ? problem->winner.default_us / us : 0;
 }
 
-/* Formats a number with so many decimals and a suffix. If it is not positive, returns the text for unknown. */
-static const char *format_known(double number, int decimals, const char *suffix, const char *unknown, char out[32])
+/* Formats a number with so many decimals and a suffix, or "-" unless it is positive: then it is not known. */
+static const char *format_known(double number, int decimals, const char *suffix, char out[32])
 {
-    if (number > 0)
-        snprintf(out, 32, "%.*f%s", decimals, number, suffix);
-    else
-        snprintf(out, 32, "%s", unknown);
+    snprintf(out, 32, number > 0 ? "%.*f%s" : "-", decimals, number, suffix);
     return out;
 }
 
@@ -76,20 +73,21 @@ void fa2i_tune_print_start(const fa2i_tune *tune)
 
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
-    char shape[FA2I_PROBLEM_CHARS], variant[FA2I_VARIANT_CHARS], us[32], rate[32], times[32];
-    fa2i_problem_format(&problem->problem, shape, sizeof shape);
+    char us[32], rate[32], times[32];
+    const fa2i_shape shape = fa2i_problem_shape(&problem->problem);
     if (!has_winner(problem)) {
-        fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_name(tune, problem->state), problem->message);
+        fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape.text, state_name(tune, problem->state),
+                  problem->message);
         return;
     }
     if (tune->request->json)
         return;
     if (tune->progress.line_open) /* the terminal may show both streams */
         fputs("\r\033[K", stderr);
-    fa2i_variant_brief(problem->variant, variant, sizeof variant);
     snprintf(us, sizeof us, FA2I_US, problem->winner.median_us);
-    printf("%-60s %10s us%s %7s TFLOPS %6s default  %s%s\n", shape, us, problem->winner.measured ? "" : " (model)",
-           format_known(tflops(problem), 1, "", "-", rate), format_known(gain(problem), 2, "x", "-", times), variant,
+    printf("%-60s %10s us%s %7s TFLOPS %6s default  %s%s\n", shape.text, us, problem->winner.measured ? "" : " (model)",
+           format_known(tflops(problem), 1, "", rate), format_known(gain(problem), 2, "x", times),
+           fa2i_variant_brief(problem->variant).text,
            problem->lost       ? "  (its code is lost: to compile again)"
            : problem->complete ? ""
                                : "  (not finished)");
@@ -100,7 +98,6 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
 static void print_without(fa2i_tune *tune, size_t index)
 {
     const fa2i_tune_problem *first = &tune->found.problems[index];
-    char shape[FA2I_PROBLEM_CHARS];
     size_t count = 0;
     for (size_t i = 0; i < tune->found.problem_count; i++) {
         const fa2i_tune_problem *p = &tune->found.problems[i];
@@ -114,9 +111,8 @@ static void print_without(fa2i_tune *tune, size_t index)
         fa2i_tune_print_problem(tune, first);
         return;
     }
-    fa2i_problem_format(&first->problem, shape, sizeof shape);
     fa2i_note(&tune->progress, "fa2-tune: %zu problems %s, the first %s: %s", count, state_name(tune, first->state),
-              shape, first->message);
+              fa2i_problem_shape(&first->problem).text, first->message);
 }
 
 void fa2i_tune_print_planned(fa2i_tune *tune)
@@ -160,37 +156,28 @@ static void print_op(const fa2i_findings *found, fa2_op op)
 /* Adds the reason if it cannot be tuned. */
 static void print_message_json(const fa2i_tune_problem *problem)
 {
-    if (problem->message[0] == '\0')
-        return;
-    fputs(",\"message\":", stdout);
-    fa2i_json_string(stdout, problem->message);
+    if (problem->message[0] != '\0')
+        fa2i_json_write(stdout, ",'message':%s", problem->message);
 }
 
 static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
 {
-    char shape[FA2I_PROBLEM_CHARS];
-    fputs("{\"device\":", stdout);
-    fa2i_json_string(stdout, tune->gpu->card.name);
-    printf(",\"to_compile\":%zu,\"to_verify\":%zu,\"to_measure\":%zu,\"threads\":%d,\"seconds\":", work->compile,
-           work->verify, work->measure, tune->request->threads);
-    if (work->seconds > 0 && !tune->gpu->modelled)
-        printf("%.1f", work->seconds);
-    else
-        fputs("null", stdout); /* unknown for a software device */
+    fa2i_json_write(stdout,
+                    "{'device':%s,'to_compile':%zu,'to_verify':%zu,'to_measure':%zu,'threads':%d,'seconds':%.1f",
+                    tune->gpu->card.name, work->compile, work->verify, work->measure, tune->request->threads,
+                    tune->gpu->modelled ? (double)NAN : fa2i_json_known(work->seconds));
     if (tune->budget->seconds > 0)
-        printf(",\"budget\":%g,\"fit\":%zu", tune->budget->seconds, work->fit);
+        fa2i_json_write(stdout, ",'budget':%g,'fit':%zu", tune->budget->seconds, work->fit);
     fputs(",\"problems\":[", stdout);
     for (size_t i = 0; i < tune->found.problem_count; i++) {
         const fa2i_tune_problem *p = &tune->found.problems[i];
-        fa2i_problem_format(&p->problem, shape, sizeof shape);
-        fputs(i > 0 ? ",\n{\"problem\":" : "\n{\"problem\":", stdout);
-        fa2i_json_string(stdout, shape);
-        printf(",\"state\":\"%s\",\"model_us\":%.3f,\"variants\":%zu", state_name(tune, p->state), p->model_us,
-               p->count);
+        fputs(i > 0 ? ",\n" : "\n", stdout);
+        fa2i_json_write(stdout, "{'problem':%s,'state':%s,'model_us':%.3f,'variants':%zu",
+                        fa2i_problem_shape(&p->problem).text, state_name(tune, p->state), p->model_us, p->count);
         if (p->state == FA2I_PROBLEM_OPEN)
-            printf(",\"calls\":%.0f,\"gain_us\":%.3f,\"fits\":%s", p->calls, p->worth_us, p->fits ? "true" : "false");
+            fa2i_json_write(stdout, ",'calls':%.0f,'gain_us':%.3f,'fits':%i", p->calls, p->worth_us, p->fits);
         else if (p->lost)
-            fputs(",\"lost\":true", stdout);
+            fa2i_json_write(stdout, ",'lost':true");
         else
             print_message_json(p);
         fputs("}", stdout);
@@ -215,14 +202,14 @@ void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
         print_work_json(tune, work);
         return;
     }
-    char shape[FA2I_PROBLEM_CHARS], us[32];
+    char us[32];
     for (size_t i = 0; i < tune->found.problem_count; i++) {
         const fa2i_tune_problem *p = &tune->found.problems[i];
         if (p->state != FA2I_PROBLEM_OPEN)
             continue;
-        fa2i_problem_format(&p->problem, shape, sizeof shape);
         snprintf(us, sizeof us, FA2I_US, p->model_us);
-        printf("%-60s %10s us by the model, %zu variant%s", shape, us, p->count, fa2i_plural(p->count));
+        printf("%-60s %10s us by the model, %zu variant%s", fa2i_problem_shape(&p->problem).text, us, p->count,
+               fa2i_plural(p->count));
         print_prediction(tune, p);
     }
     printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify, work->measure);
@@ -255,9 +242,7 @@ static void print_dropped(const fa2i_findings *found)
 
 void fa2i_tune_print_summary(const fa2i_tune *tune)
 {
-    fprintf(stderr,
-            "problems: %zu %s, %zu tuned already, %zu not reached, %zu not served "
-            "by this device, %zu failed\n",
+    fprintf(stderr, "problems: %zu %s, %zu tuned already, %zu not reached, %zu not served by this device, %zu failed\n",
             fa2i_findings_count(&tune->found, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
             fa2i_findings_count(&tune->found, FA2I_PROBLEM_SETTLED) - fa2i_findings_count_lost(&tune->found),
             fa2i_findings_count(&tune->found, FA2I_PROBLEM_OPEN) + fa2i_findings_count_lost(&tune->found),
@@ -275,45 +260,40 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
 
 static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
-    char shape[FA2I_PROBLEM_CHARS], us[32], model_us[32], rate[32], times[32];
-    fa2i_problem_format(&problem->problem, shape, sizeof shape);
-    fputs("{\"problem\":", stdout);
-    fa2i_json_string(stdout, shape);
-    printf(",\"state\":\"%s\"", state_name(tune, problem->state));
-    if (has_winner(problem)) {
-        fputs(",\"variant\":", stdout);
-        fa2i_json_string(stdout, problem->variant);
-        printf(",\"median_us\":%s,\"model_us\":%s,\"tflops\":%s,\"speedup_vs_default\":%s,\"complete\":%s",
-               format_known(measured_us(problem), 3, "", "null", us),
-               format_known(problem->winner.model_us, 3, "", "null", model_us),
-               format_known(tflops(problem), 3, "", "null", rate), format_known(gain(problem), 4, "", "null", times),
-               problem->complete ? "true" : "false");
-        if (problem->lost)
-            fputs(",\"lost\":true", stdout);
-    } else {
+    fa2i_json_write(stdout, "{'problem':%s,'state':%s", fa2i_problem_shape(&problem->problem).text,
+                    state_name(tune, problem->state));
+    if (has_winner(problem))
+        fa2i_json_write(stdout,
+                        ",'variant':%s,'median_us':%.3f,'model_us':%.3f,'tflops':%.3f,'speedup_vs_default':%.4f,"
+                        "'complete':%i",
+                        problem->variant, fa2i_json_known(measured_us(problem)),
+                        fa2i_json_known(problem->winner.model_us), fa2i_json_known(tflops(problem)),
+                        fa2i_json_known(gain(problem)), problem->complete);
+    else
         print_message_json(problem);
-    }
+    if (problem->lost)
+        fa2i_json_write(stdout, ",'lost':true");
     fputs("}", stdout);
 }
 
 void fa2i_tune_print_json(const fa2i_tune *tune)
 {
-    fputs("{\"device\":", stdout);
-    fa2i_json_string(stdout, tune->gpu->card.name);
-    printf(",\"arch\":\"sm_%d\",\"sm_count\":%d,\"driver\":%d,\"nvrtc\":%d,\"database\":", tune->gpu->card.arch,
-           tune->gpu->card.sm_count, tune->gpu->driver, tune->target.nvrtc);
-    fa2i_json_string(stdout, fa2i_cache_path(tune->cache));
-    printf(",\"seed\":%d,\"compiled\":%zu,\"reused\":%zu,\"verified\":%zu,\"timed\":%zu,"
-           "\"failed_while_timed\":%zu,\"left_out\":%zu,\"not_compiled\":%zu,\"decided_early\":%zu,"
-           "\"outcomes\":{",
-           FA2I_TUNE_SEED, tune->found.compiled, tune->found.reused, tune->found.verified, tune->found.timed,
-           tune->found.failed, tune->found.spared, tune->found.uncompiled, tune->found.early);
+    const fa2i_findings *found = &tune->found;
+    fa2i_json_write(stdout, "{'device':%s,'arch':'sm_%d','sm_count':%d,'driver':%d,'nvrtc':%d,'database':%s,",
+                    tune->gpu->card.name, tune->gpu->card.arch, tune->gpu->card.sm_count, tune->gpu->driver,
+                    tune->target.nvrtc, fa2i_cache_path(tune->cache));
+    fa2i_json_write(stdout,
+                    "'seed':%d,'compiled':%zu,'reused':%zu,'verified':%zu,'timed':%zu,'failed_while_timed':%zu,"
+                    "'left_out':%zu,'not_compiled':%zu,'decided_early':%zu,'outcomes':{",
+                    FA2I_TUNE_SEED, found->compiled, found->reused, found->verified, found->timed, found->failed,
+                    found->spared, found->uncompiled, found->early);
     for (size_t i = 0; i < FA2I_OUTCOME_COUNT; i++)
-        printf("%s\"%s\":%zu", i == 0 ? "" : ",", fa2i_outcome_string((fa2i_outcome)i), tune->found.outcomes[i]);
+        fa2i_json_write(stdout, i == 0 ? "%s:%zu" : ",%s:%zu", fa2i_outcome_string((fa2i_outcome)i),
+                        found->outcomes[i]);
     fputs("},\"seconds\":{", stdout);
     for (size_t i = 0; i < FA2I_PHASE_COUNT; i++)
-        printf("\"%s\":%.3f,", phase_names[i], tune->found.phase_s[i]);
-    printf("\"total\":%.3f},\"problems\":[", fa2i_now_s() - tune->budget->started_s);
+        fa2i_json_write(stdout, "%s:%.3f,", phase_names[i], found->phase_s[i]);
+    fa2i_json_write(stdout, "'total':%.3f},'problems':[", fa2i_now_s() - tune->budget->started_s);
     for (size_t i = 0; i < tune->found.problem_count; i++) {
         fputs(i == 0 ? "\n" : ",\n", stdout);
         print_problem_json(tune, &tune->found.problems[i]);

@@ -18,7 +18,7 @@ static fa2i_key key_of(const fa2i_tune *tune, const char *what, const fa2_proble
     if (strcmp(what, "verify") == 0)
         fa2i_problem_class(problem, of);
     else
-        fa2i_problem_format(problem, of, sizeof of);
+        memcpy(of, fa2i_problem_shape(problem).text, sizeof of);
     snprintf(text, sizeof text, "%s %lld %s", what, (long long)tune->device, of);
     const fa2i_part part = {text, strlen(text)};
     fa2i_key_of(&part, 1, &key);

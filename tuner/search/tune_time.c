@@ -70,10 +70,10 @@ static fa2_status learn(const fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
     size_t count = 0;
-    size_t *kernels = fa2i_alloc_array(t->count, sizeof *kernels);
-    double *us = fa2i_alloc_array(t->count, sizeof *us);
-    if (kernels == NULL || us == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu measurements", t->count));
+    size_t *kernels = NULL;
+    double *us = NULL;
+    FA2_TRY(FA2I_NEW(kernels, t->count));
+    FA2_TRY(FA2I_NEW(us, t->count));
     for (size_t i = 0; i < t->count; i++) {
         if (t->contenders[i].outcome != FA2I_OUTCOME_OK || t->contenders[i].statistics.median <= 0)
             continue;
@@ -90,17 +90,16 @@ done:
 
 static fa2_status alloc_timing(fa2i_timing *t)
 {
-    size_t count = t->problem->count;
-    t->contenders = fa2i_alloc_array(count, sizeof *t->contenders);
-    t->entries = fa2i_alloc_array(count, sizeof *t->entries);
-    t->ids = fa2i_alloc_array(count, sizeof *t->ids);
-    t->failures = fa2i_alloc_array(count, sizeof *t->failures);
-    t->left = fa2i_alloc_array(count, sizeof *t->left);
-    t->unusable = fa2i_alloc_array(count, sizeof *t->unusable);
-    if (t->contenders == NULL || t->entries == NULL || t->ids == NULL || t->failures == NULL || t->left == NULL ||
-        t->unusable == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count);
-    return FA2_OK;
+    fa2_status st = FA2_OK;
+    const size_t count = t->problem->count;
+    FA2_TRY(FA2I_NEW(t->contenders, count));
+    FA2_TRY(FA2I_NEW(t->entries, count));
+    FA2_TRY(FA2I_NEW(t->ids, count));
+    FA2_TRY(FA2I_NEW(t->failures, count));
+    FA2_TRY(FA2I_NEW(t->left, count));
+    FA2_TRY(FA2I_NEW(t->unusable, count));
+done:
+    return st;
 }
 
 static void timing_done(fa2i_timing *t)
@@ -168,11 +167,8 @@ static fa2_status find_winner(fa2i_timing *t, size_t *ret_winner)
 {
     fa2_status st = FA2_OK;
     size_t winner = t->count;
-
     FA2_TRY(fa2i_expected_sampled(&t->c, FA2I_TUNE_SEED + 1, t->tune->request->threads, &t->expected));
-    t->output = fa2i_alloc(t->expected.output_bytes);
-    if (t->output == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampled rows"));
+    FA2_TRY(fa2i_new(&t->output, t->expected.output_bytes, 1));
     for (size_t i = 0; i < t->count && !fa2i_budget_is_stopped(t->tune->budget); i++)
         if (t->contenders[i].finalist && t->contenders[i].outcome == FA2I_OUTCOME_OK)
             FA2_TRY(check_contender(t, i));
@@ -230,7 +226,6 @@ static fa2_status race(fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
     size_t winner = t->count;
-
     if (t->count == 0)
         return give_up(t);
     t->tune->found.timed += t->count;
@@ -261,7 +256,6 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     fa2_status st = FA2_OK;
     size_t open = 0;
     fa2i_timing t = {.tune = tune, .problem = problem, .c = fa2i_case_of(&problem->problem, FA2I_TUNE_SEED)};
-
     FA2_TRY(alloc_timing(&t));
     FA2_TRY(find_whole(&t));
     FA2_TRY(fa2i_tune_judge(tune, problem));
@@ -287,7 +281,6 @@ done:
  * returns if wait is false. */
 static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait)
 {
-    char shape[FA2I_PROBLEM_CHARS];
     if (!fa2i_tune_claim(tune, "measure", &problem->problem, wait)) {
         tune->beside = true;
         return FA2_OK;
@@ -299,8 +292,7 @@ static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait
     fa2i_tune_unclaim(tune, "measure", &problem->problem);
     if (st != FA2_OK)
         return st;
-    fa2i_problem_format(&problem->problem, shape, sizeof shape);
-    fa2i_progress_step(&tune->progress, shape);
+    fa2i_progress_step(&tune->progress, fa2i_problem_shape(&problem->problem).text);
     if (problem->state != FA2I_PROBLEM_OPEN)
         fa2i_tune_print_problem(tune, problem);
     return FA2_OK;
@@ -341,15 +333,15 @@ static fa2i_tune_problem *next_problem(const fa2i_findings *found, bool beside, 
 static fa2_status measure_open(fa2i_tune *tune, bool wait)
 {
     fa2_status st = FA2_OK;
-    bool *tried = fa2i_alloc_array(tune->found.problem_count, sizeof *tried);
-    if (tried == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->found.problem_count);
+    bool *tried = NULL;
+    FA2_TRY(FA2I_NEW(tried, tune->found.problem_count));
     for (fa2i_tune_problem *p = next_problem(&tune->found, tune->beside, tried);
          st == FA2_OK && p != NULL && !fa2i_budget_is_spent(tune->budget);
          p = next_problem(&tune->found, tune->beside, tried)) {
         tried[p - tune->found.problems] = true;
         st = measure(tune, p, wait);
     }
+done:
     fa2i_free(tried);
     return st;
 }

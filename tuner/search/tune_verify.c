@@ -122,7 +122,6 @@ static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case 
     fa2i_expected expected = {0};
     void *output = NULL;
     bool wanted = false;
-
     for (size_t i = 0; i < g->count; i++)
         wanted = wanted || is_for(c, &tune->found, g->kernels[i]);
     if (!wanted) {
@@ -131,9 +130,7 @@ static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case 
     }
     FA2_TRY(fa2i_worker_case(tune->worker, &c->c));
     FA2_TRY(fa2i_expected_all(&c->c, tune->request->threads, &expected));
-    output = fa2i_alloc(expected.output_bytes);
-    if (output == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs of a case"));
+    FA2_TRY(fa2i_new(&output, expected.output_bytes, 1));
     FA2_TRY(verify_all(tune, g, c, &expected, left, output, worst));
 done:
     fa2i_free(output);
@@ -146,10 +143,8 @@ static fa2_status verify_cases(fa2i_tune *tune, group *g)
     fa2_status st = FA2_OK;
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     size_t count = fa2i_judge_of(g->problem->op)->cases(g->problem, tune->gpu->card.sm_count, cases);
-    fa2i_verification *worst = fa2i_alloc_array(tune->found.kernel_count, sizeof *worst);
-
-    if (worst == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu verdicts", tune->found.kernel_count));
+    fa2i_verification *worst = NULL;
+    FA2_TRY(FA2I_NEW(worst, tune->found.kernel_count));
     for (size_t i = 0; i < count && g->count > 0 && !fa2i_budget_is_spent(tune->budget); i++)
         FA2_TRY(verify_case(tune, g, &cases[i], count - i - 1, worst));
     for (size_t i = 0; i < g->count && !fa2i_budget_is_spent(tune->budget); i++)
@@ -252,19 +247,15 @@ static fa2_status verify_groups(fa2i_tune *tune, group *groups, size_t count)
 fa2_status fa2i_tune_verify(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
-    group *groups = fa2i_alloc_array(tune->found.problem_count, sizeof *groups);
+    group *groups = NULL;
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     size_t group_count = 0, total = 0; /* launches: each kernel on each case */
-
-    if (groups == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->found.problem_count));
+    FA2_TRY(FA2I_NEW(groups, tune->found.problem_count));
     for (size_t i = 0; i < tune->found.problem_count; i++) {
         if (!first_of_class(&tune->found, i))
             continue;
         group *g = &groups[group_count++];
-        g->kernels = fa2i_alloc_array(tune->found.kernel_count, sizeof *g->kernels);
-        if (g->kernels == NULL)
-            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", tune->found.kernel_count));
+        FA2_TRY(FA2I_NEW(g->kernels, tune->found.kernel_count));
         FA2_TRY(make_group(tune, i, g));
         total += g->count * fa2i_judge_of(g->problem->op)->cases(g->problem, tune->gpu->card.sm_count, cases);
     }

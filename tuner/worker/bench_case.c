@@ -5,7 +5,6 @@
  *   change is made again before each launch that is judged.
  */
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
 
 static bool is_output(const fa2i_bench *bench, int operand)
@@ -52,10 +51,8 @@ static fa2_status fill_input(fa2i_bench *bench, int operand)
     const CUdeviceptr base = address_of(bench, operand);
     size_t have = fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes;
     const size_t total = operand_bytes(bench, operand);
-    void *block = fa2i_alloc(have);
-
-    if (block == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for test data"));
+    void *block = NULL;
+    FA2_TRY(fa2i_new(&block, have, 1));
     FA2_TRY(fa2i_case_fill(c, operand, block));
     FA2_TRY(fa2i_bench_check(bench, cuda->memcpy_htod(base, block, have), "cuMemcpyHtoD"));
     while (have < total) {

@@ -6,7 +6,6 @@
  */
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
 
 fa2_status fa2i_bench_check(fa2i_bench *bench, CUresult result, const char *what)
@@ -114,16 +113,11 @@ void fa2i_bench_done(fa2i_bench *bench)
 
 static fa2_status reserve_slot(fa2i_bench *bench, uint32_t id)
 {
-    if (id < bench->slot_count)
-        return FA2_OK;
-    size_t count = 2 * ((size_t)id + 1);
-    fa2i_bench_slot *slots = fa2i_realloc(bench->slots, count * sizeof *slots);
-    if (slots == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count);
-    memset(slots + bench->slot_count, 0, (count - bench->slot_count) * sizeof *slots);
-    bench->slots = slots;
-    bench->slot_count = count;
-    return FA2_OK;
+    const size_t before = bench->slot_count;
+    const fa2_status st = FA2I_GROW(bench->slots, (size_t)id + 1, bench->slot_count);
+    if (st == FA2_OK)
+        memset(bench->slots + before, 0, (bench->slot_count - before) * sizeof *bench->slots);
+    return st;
 }
 
 fa2_status fa2i_bench_load(fa2i_bench *bench, uint32_t id, const fa2i_kernel *kernel)

@@ -10,8 +10,7 @@
  * Errors: FA2_E_CUDA with the driver's message, and the driver's code in fa2i_bench.result. After a sticky error
  * everything fails: fa2i_bench_broken says so, and the process should end. Not thread-safe.
  */
-#ifndef FA2I_BENCH_GPU_H
-#define FA2I_BENCH_GPU_H
+#pragma once
 
 #include "runtime/cuda/launch.h"
 #include "tuner/judge/judge.h"
@@ -79,5 +78,3 @@ void fa2i_bench_drop_probe(fa2i_bench *bench);
 
 /* Says whether the context refuses all work, as it does after a sticky error. Waits for the device. */
 bool fa2i_bench_broken(const fa2i_bench *bench);
-
-#endif

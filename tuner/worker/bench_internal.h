@@ -2,8 +2,7 @@
  * Shared by bench_gpu.c (device, kernels, release of memory), and by bench_case.c (operands in device memory),
  * bench_sample.c (launches, clocks) and probe.c, which use it. The contracts of bench_gpu.h hold.
  */
-#ifndef FA2I_BENCH_INTERNAL_H
-#define FA2I_BENCH_INTERNAL_H
+#pragma once
 
 #include "tuner/worker/bench_gpu.h"
 
@@ -31,5 +30,3 @@ fa2_status fa2i_bench_poison(fa2i_bench *bench);
 /* Counts the words of all guards that are no longer poison: around the outputs, and after the part of the workspace
  * that the kernel may use. guard has room for FA2I_GUARD_BYTES. */
 fa2_status fa2i_bench_count_overwritten(fa2i_bench *bench, size_t workspace_bytes, uint32_t *guard, uint32_t *count);
-
-#endif

@@ -3,7 +3,6 @@
  */
 #include <stdio.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
 #include "tuner/worker/nvtx.h"
 
@@ -36,10 +35,8 @@ fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overw
     fa2_status st = FA2_OK;
     fa2i_bench_slot *slot = NULL;
     uint32_t overwritten = 0;
-    uint32_t *guard = fa2i_alloc(FA2I_GUARD_BYTES);
-
-    if (guard == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a guard"));
+    uint32_t *guard = NULL;
+    FA2_TRY(fa2i_new(&guard, FA2I_GUARD_BYTES, 1));
     FA2_TRY(ready_slot(bench, id, &slot));
     FA2_TRY(fa2i_bench_poison(bench));
     FA2_TRY(launch(bench, slot));
@@ -57,7 +54,6 @@ static fa2_status make_graph(fa2i_bench *bench, fa2i_bench_slot *slot, int launc
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
     CUgraph graph = NULL;
-
     if (slot->graph != NULL) /* it has another number of launches */
         (void)cuda->graph_exec_destroy(slot->graph);
     slot->graph = NULL;
@@ -87,7 +83,6 @@ static fa2_status sample(fa2i_bench *bench, uint32_t id, int launches, fa2i_warm
     fa2i_bench_slot *slot = NULL;
     const bool cold = launches == 1 && warmth == FA2I_WARMTH_COLD;
     float elapsed_ms = 0;
-
     FA2_TRY(ready_slot(bench, id, &slot));
     if (!cold && (slot->graph == NULL || slot->graph_launches != launches))
         FA2_TRY(make_graph(bench, slot, launches));
@@ -115,10 +110,8 @@ done:
 /* The name of the range that a profiler shows: the problem and the kernel. */
 static void name_range(const fa2i_bench *bench, uint32_t id, char *out, size_t out_bytes)
 {
-    char shape[FA2I_PROBLEM_CHARS] = "";
-    if (bench->judge != NULL)
-        fa2i_problem_format(&bench->current.problem, shape, sizeof shape);
-    snprintf(out, out_bytes, "fa2 %s | %s", shape,
+    snprintf(out, out_bytes, "fa2 %s | %s",
+             bench->judge == NULL ? "" : fa2i_problem_shape(&bench->current.problem).text,
              id < bench->slot_count && bench->slots[id].ready ? bench->slots[id].loaded.variant.text : "");
 }
 

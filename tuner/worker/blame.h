@@ -1,8 +1,7 @@
 /*
  * Rules that say what caused a failure. For the files of the worker.
  */
-#ifndef FA2I_BLAME_H
-#define FA2I_BLAME_H
+#pragma once
 
 #include "tuner/worker/protocol.h"
 #include "tuner/worker/worker.h"
@@ -14,5 +13,3 @@ fa2i_blame fa2i_blame_for(bool takes_images, const fa2i_message *answer);
 
 /* Returns FA2_OK if the kernel is or may be to blame, else the status of the failure. */
 fa2_status fa2i_failure_status(const fa2i_failure *failure);
-
-#endif

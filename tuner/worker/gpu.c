@@ -24,7 +24,6 @@ fa2_status fa2i_gpu_read(int ordinal, fa2i_gpu *ret_gpu)
     fa2_status st = FA2_OK;
     fa2i_gpu gpu = {.ordinal = ordinal};
     const fa2i_nvrtc_table *nvrtc = NULL;
-
     FA2_TRY(read_driver(&gpu));
     st = fa2i_nvrtc_get(&nvrtc);
     gpu.compiles = st == FA2_OK;

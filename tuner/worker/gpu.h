@@ -2,8 +2,7 @@
  * The facts about a device, and about the compiler for it, that measuring commands need. They are read without a
  * context; kernels run in the worker process (worker.h). Thread-safe.
  */
-#ifndef FA2I_GPU_H
-#define FA2I_GPU_H
+#pragma once
 
 #include "runtime/cuda/compile.h"
 
@@ -21,5 +20,3 @@ typedef struct fa2i_gpu {
 
 /* Returns FA2_E_NO_DRIVER, FA2_E_NO_DEVICE, FA2_E_UNSUPPORTED or FA2_E_CUDA. A missing NVRTC is no error. */
 fa2_status fa2i_gpu_read(int ordinal, fa2i_gpu *ret_gpu);
-
-#endif

@@ -2,10 +2,7 @@
  * Named time ranges for Nsight Systems. libnvToolsExt is loaded when the first range begins (FA2_NVTX_LIBRARY may name
  * it). Without it these functions do nothing. Not thread-safe.
  */
-#ifndef FA2I_NVTX_H
-#define FA2I_NVTX_H
+#pragma once
 
 void fa2i_nvtx_begin(const char *name); /* copied */
 void fa2i_nvtx_end(void);
-
-#endif

@@ -1,7 +1,6 @@
 /*
  * Kernels that measure the card: their memory, their grid and their timing.
  */
-#include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
 
 /* As in templates/bench/params.cu.in. */

@@ -4,8 +4,7 @@
  *
  * Errors: FA2_E_IO. Not thread-safe.
  */
-#ifndef FA2I_PROCESS_H
-#define FA2I_PROCESS_H
+#pragma once
 
 #include <sys/types.h>
 #include "runtime/base/status.h"
@@ -23,5 +22,3 @@ fa2_status fa2i_process_start(fa2i_process *ret_process);
 /* Kills the process, waits for its end, and says how it ended (how may be NULL). The driver may need seconds to release
  * what a spinning kernel held. Afterwards *process is FA2I_PROCESS_NONE, which may be killed again. */
 void fa2i_process_kill(fa2i_process *process, char *how, size_t how_bytes);
-
-#endif

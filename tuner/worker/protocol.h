@@ -17,8 +17,7 @@
  * failure. The parent decides what caused it. CHECK sends the device's arrays as they lie there (fa2i_case_extent), in
  * the order of the operands, or the rows at the places (fa2i_place), packed.
  */
-#ifndef FA2I_PROTOCOL_H
-#define FA2I_PROTOCOL_H
+#pragma once
 
 #include "runtime/base/record.h"
 
@@ -98,5 +97,3 @@ fa2i_pipe fa2i_pipe_read(int fd, void *data, size_t bytes, double deadline_s);
 
 /* Sends the message, then its payload of message->bytes. Sets the magic. */
 fa2i_pipe fa2i_pipe_send(int fd, fa2i_message *message, const void *payload);
-
-#endif

@@ -3,7 +3,6 @@
  * remaining samples, without the contender that was running.
  */
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "tuner/worker/worker_internal.h"
 
 #define SAMPLE_S 2.0
@@ -139,10 +138,8 @@ fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t 
     batch b = {
         .worker = worker, .samples = samples, .count = count, .ids = ids, .launches = launches, .failures = failures};
 
-    b.pending = fa2i_alloc_array(count, sizeof *b.pending);
-    b.queue = fa2i_alloc_array(count, sizeof *b.queue);
-    if (b.pending == NULL || b.queue == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu samples", count));
+    FA2_TRY(FA2I_NEW(b.pending, count));
+    FA2_TRY(FA2I_NEW(b.queue, count));
     b.first_s = b.patience_s = fa2i_worker_patience_s(worker, SAMPLE_S, launches, best_us);
     while (!fa2i_worker_stop_wanted(worker)) {
         FA2_TRY(load_pending(&b));

@@ -4,8 +4,7 @@
  * is valid within a network namespace: containers do not see each other's turns. On systems without such names every
  * process gets every turn. Not thread-safe.
  */
-#ifndef FA2I_TURN_H
-#define FA2I_TURN_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -24,5 +23,3 @@ void fa2i_turn_give_back(fa2i_turn *turn); /* accepts FA2I_TURN_NONE */
 
 /* Returns the process that has the turn; 0 if no process has it, or it is not known. */
 pid_t fa2i_turn_holder(const char *name);
-
-#endif

@@ -7,8 +7,7 @@
  * When all ticks are used up, the thread sends FA2I_ANSWER_LATE to the parent, in place of the missing answer, and ends
  * the process. Only one thread of the process waits for the device.
  */
-#ifndef FA2I_WATCH_H
-#define FA2I_WATCH_H
+#pragma once
 
 #include <pthread.h>
 #include "fa2.h"
@@ -27,5 +26,3 @@ fa2_status fa2i_watch_start(fa2i_watch *watch, int pipe);
 /* Call these around a wait for the device. Without a watch (NULL), or with seconds <= 0, the wait has no limit. */
 void fa2i_watch_begin(fa2i_watch *watch, double seconds);
 void fa2i_watch_end(fa2i_watch *watch);
-
-#endif

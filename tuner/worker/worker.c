@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 #include "runtime/base/clock.h"
 #include "tuner/worker/worker_internal.h"
@@ -132,23 +131,17 @@ static fa2_status ensure_case(fa2i_worker *worker)
 
 static fa2_status reserve_loaded(fa2i_worker *worker, uint32_t id)
 {
-    if (id < worker->loaded_count)
-        return FA2_OK;
-    size_t count = 2 * ((size_t)id + 1);
-    bool *loaded = fa2i_realloc(worker->loaded, count * sizeof *loaded);
-    if (loaded == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count);
-    memset(loaded + worker->loaded_count, 0, (count - worker->loaded_count) * sizeof *loaded);
-    worker->loaded = loaded;
-    worker->loaded_count = count;
-    return FA2_OK;
+    const size_t before = worker->loaded_count;
+    const fa2_status st = FA2I_GROW(worker->loaded, (size_t)id + 1, worker->loaded_count);
+    if (st == FA2_OK)
+        memset(worker->loaded + before, 0, (worker->loaded_count - before) * sizeof *worker->loaded);
+    return st;
 }
 
 fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_failure *failure)
 {
     fa2_status st = FA2_OK;
     unsigned char *payload = NULL;
-
     *failure = (fa2i_failure){0};
     FA2_TRY(ensure_case(worker));
     FA2_TRY(reserve_loaded(worker, id));
@@ -158,9 +151,7 @@ fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_fail
     fa2i_kernel_head head = {.variant = kernel->variant};
     memcpy(head.target, kernel->target, sizeof head.target);
     fa2i_message request = {.request = FA2I_REQUEST_LOAD, .id = id, .bytes = sizeof head + kernel->image.bytes};
-    payload = fa2i_alloc((size_t)request.bytes);
-    if (payload == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's image"));
+    FA2_TRY(fa2i_new(&payload, (size_t)request.bytes, 1));
     memcpy(payload, &head, sizeof head);
     memcpy(payload + sizeof head, kernel->image.data, kernel->image.bytes);
     if (ask(worker, &request, payload, failure))
@@ -174,9 +165,8 @@ fa2_status fa2i_worker_create(int ordinal, bool modelled, fa2i_kernel_fn kernel,
                               const volatile sig_atomic_t *stop, fa2i_worker **ret_worker)
 {
     fa2_status st = FA2_OK;
-    fa2i_worker *worker = fa2i_alloc(sizeof *worker);
-    if (worker == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the worker");
+    fa2i_worker *worker = NULL;
+    FA2_TRY(FA2I_NEW(worker, 1));
     *worker = (fa2i_worker){.ordinal = ordinal,
                             .modelled = modelled,
                             .kernel = kernel,

@@ -21,8 +21,7 @@
  *
  * fa2i_worker_create ignores SIGPIPE in this process, because a worker may die at any time. Not thread-safe.
  */
-#ifndef FA2I_WORKER_H
-#define FA2I_WORKER_H
+#pragma once
 
 #include <signal.h>
 #include "tuner/judge/case.h"
@@ -90,5 +89,3 @@ fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe 
 
 /* Sets a message that driver and NVRTC do not fit, with this detail. Returns FA2_E_CUDA. */
 fa2_status fa2i_worker_misfit(const char *detail);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Shared by worker.c (requests) and sample.c (sampling). The contracts of worker.h hold.
  */
-#ifndef FA2I_WORKER_INTERNAL_H
-#define FA2I_WORKER_INTERNAL_H
+#pragma once
 
 #include "tuner/worker/blame.h"
 #include "tuner/worker/process.h"
@@ -42,5 +41,3 @@ bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_messag
 /* Returns the time that the device gets for these launches of the present case. best_us: the best time known; 0:
  * none. */
 double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches, double best_us);
-
-#endif

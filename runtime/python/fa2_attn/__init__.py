@@ -33,12 +33,13 @@ A *problem* is a dict of everything that decides which kernel is the best one:
     scores                     "int8" permits 8-bit integers in q k^T; "exact" (default)
     kv                         "int8" or "fp8" if k and v are in 8 bits, with scales; "dtype" (default)
     kv_scales                  "fp16" if these scales are float16; "fp32" (default)
+    carry                      1: out is merged with a float32 result over other keys (attention_partial's carried)
     partial                    1: out, or the gradients, are float32; 2: and merged with what is there
 
 All other defaults are 0.
 """
 
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from . import _frameworks, _native, _tuner
 from ._native import (Context, Error, attention, attention_backward, attention_partial, dropout_mask, merge,
@@ -56,11 +57,17 @@ __all__ = ["Context", "Error", "attention", "attention_backward", "attention_par
 _frameworks.warn_of_old_name()
 
 
+def __dir__() -> List[str]:
+    return sorted(set(globals()) - {"TYPE_CHECKING", "Any", "Dict", "List", "Optional", "Tuple", "Union"})
+
+
 def _problem_of(tensors: Tuple[Any, ...], fields: Dict[str, Any]) -> Dict[str, Any]:
-    if not tensors:
-        return fields
-    if len(tensors) == 1 and isinstance(tensors[0], dict):
-        return {**tensors[0], **fields}
+    if not tensors or (len(tensors) == 1 and isinstance(tensors[0], dict)):
+        asked = {**(tensors[0] if tensors else {}), **fields}
+        _native.problem_text(asked)  # a wrong field is refused without a GPU, too
+        return asked
+    if isinstance(tensors[0], str):
+        raise TypeError(f"{tensors[0]!r}: tune() alone takes a text; give a dict (fa2_attn.problem), fields or tensors")
     return problem(*tensors, **fields)
 
 
@@ -124,6 +131,7 @@ def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[i
         raise
 
 
+@_frameworks.suggesting
 def counters(*, context: Optional[Context] = None, device: Optional[int] = None) -> Dict[str, int]:
     """Returns what a context did: calls by rule, kernels loaded and compiled, misses and the time they took.
 

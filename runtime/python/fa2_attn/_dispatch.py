@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.utils._device import DeviceContext
 
 from . import _native
-from ._operations import (_FEATURES, _NEW, _NUMBERS, _WITH_GRADIENT, _cast, _check_leaves, _inference,
-                          _is_deterministic, _kernels, _launch_backward, _refuse_gradient, _saved, _unpacked)
+from ._operations import (_FACTORS, _FEATURES, _GRADIENTS, _NEW, _NUMBERS, _WITH_GRADIENT, _cast,
+                          _check_leaves, _inference, _is_deterministic, _kernels, _launch_backward, _refuse_gradient,
+                          _saved, _unpacked)
 
 # ---- the short path ----
 
@@ -53,11 +54,12 @@ class _Attention(torch.autograd.Function):
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
         keywords, deterministic = ctx.call
         needs = ctx.needs_input_grad
-        *gradients, dsinks, dbias = launch(d_out, tensors, out, lse, (*needs[_BEFORE:], *(needs[i] for i in _APPLIED)),
-                                           {**keywords, **dict(zip(_FEATURES, features))}, deterministic)
+        gradients = launch(d_out, tensors, out, lse, (*needs[_BEFORE:], *(needs[i] for i in _APPLIED)),
+                           {**keywords, **dict(zip(_FEATURES, features))}, deterministic)
         before: List[Optional[Tensor]] = [None] * _BEFORE
-        before[_APPLIED[0]], before[_APPLIED[1]] = dsinks, dbias
-        return (*before, *gradients)
+        for at, gradient in zip(_APPLIED, gradients[-_GRADIENTS:]):
+            before[at] = gradient
+        return (*before, *gradients[:-_GRADIENTS])
 
 
 def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
@@ -67,9 +69,10 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
         d_out, out, *tensors = (_seq_first(tensor) for tensor in (d_out, out, *tensors))
     settings = _settings(deterministic=deterministic, **keywords)
     gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *settings)
-    *made, dsinks, dbias = (gradient if needed else None for gradient, needed in zip(gradients, wanted))
-    return [*(_seq_first(gradient) if heads_first and gradient is not None else gradient for gradient in made), dsinks,
-            dbias]
+    made = [gradient if needed else None for gradient, needed in zip(gradients, wanted)]
+    if heads_first:
+        made[:-_GRADIENTS] = [None if gradient is None else _seq_first(gradient) for gradient in made[:-_GRADIENTS]]
+    return made
 
 
 class _Plain(torch.autograd.Function):
@@ -88,33 +91,33 @@ class _Plain(torch.autograd.Function):
         *settings, deterministic = ctx.settings
         # with create_graph, call the operation: it raises when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
-        *gradients, _, _ = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], False, False),
-                                  dict(zip(_PLAIN, settings)), bool(deterministic))
-        return (None, *gradients)
+        gradients = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], *[False] * _GRADIENTS),
+                           dict(zip(_PLAIN, settings)), bool(deterministic))
+        return (None, *gradients[:-_GRADIENTS])
 
 
 _native.plain_node(_Plain._backward_cls)
-_PLAIN = ("causal", "window", "softcap", "scale", "layout", "context")  # a seventh setting is `deterministic`
+_FIRST = ("causal", "window", *_FACTORS, "layout")  # the settings before the tensors of features
+_PLAIN = (*_FIRST, "context")  # the last setting is `deterministic`
 
 # Function.apply first asks whether functorch is active. The caller did that already, so this calls the base class.
 _apply: Any = super(torch.autograd.Function, _Attention).apply
 _apply_plain: Any = super(torch.autograd.Function, _Plain).apply
 
 
-def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
-                   *others: Any) -> Any:
+def differentiable(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Any:
     """fa2_attn.attention where a tensor requires a gradient and nothing but autograd intercepts calls.
 
-    others: the tensors of features, the tensors of new keys, dropout_p, max_seqlen_q, max_seqlen_k, rotary_interleaved,
-    sums, scores, context, stream, out, return_lse.
+    settings: _FIRST, the tensors of features in the order of _native.OPERANDS, dropout_p, max_seqlen_q, max_seqlen_k,
+    rotary_interleaved, sums, scores, context, stream, out, return_lse.
     """
-    *features, dropout_p, longest_q, longest_k, _, sums, scores, context, stream, out, return_lse = others
-    if _take_new(features):
+    *given, dropout_p, longest_q, longest_k, _, sums, scores, context, stream, out, return_lse = settings
+    features, new = _split(given)
+    if new:
         _refuse_gradient_of_new()
     if out is not None or stream is not None:
         _refuse_place(out=out, stream=stream)
-    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": layout,
-                "context": context}
+    keywords = {**dict(zip(_FIRST, given)), "context": context}
     features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
     if dropout_p:
         keywords["dropout_p"] = dropout_p
@@ -145,11 +148,15 @@ def seed_of(like: Tensor, given: Any = None) -> Tensor:
     return torch.full((1,), (int(given) + 2 ** 63) % 2 ** 64 - 2 ** 63, dtype=torch.int64, device=like.device)
 
 
-def _take_new(features: List[Any]) -> Dict[str, Any]:
-    """Removes the tensors of new keys from the end of `features`. Returns them by name, {} if none is given."""
-    given = dict(zip(_NEW, features[len(_FEATURES):]))
-    del features[len(_FEATURES):]
-    return {} if all(tensor is None for tensor in given.values()) else given
+# Places of features' tensors, and of the tensors of new keys, after _FIRST.
+_AT_FEATURES, _AT_NEW = ([len(_FIRST) + at for at, line in enumerate(_native.OPERANDS) if line[0] in names]
+                         for names in (_FEATURES, _NEW))
+
+
+def _split(given: Sequence[Any]) -> Tuple[List[Any], Dict[str, Any]]:
+    """Returns the tensors of features, and those of new keys by name, {} if none is given. given: from _FIRST on."""
+    new = dict(zip(_NEW, (given[at] for at in _AT_NEW)))
+    return [given[at] for at in _AT_FEATURES], {} if all(tensor is None for tensor in new.values()) else new
 
 
 def _refuse_gradient_of_new() -> None:
@@ -213,8 +220,9 @@ def is_readable(tensor: Tensor, seq: int) -> bool:
     is_real = type(tensor) in _exact and not torch._C._functorch.peek_interpreter_stack()
     begins = tensor.data_ptr() // tensor.element_size() if is_real else tensor.storage_offset()
     are_apart = tensor.shape[seq] < 2 or tensor.stride(seq) >= tensor.shape[-1]
-    step = 16 if tensor.element_size() == 1 else 8
-    return last == 1 and begins % step == 0 and are_apart and not any(stride % step for stride in outer)
+    step = 16 // tensor.element_size()
+    ready = last == 1 and begins % step == 0 and are_apart and not any(stride % step for stride in outer)
+    return ready  # type: ignore[return-value]
 
 
 def readable(tensor: Tensor, seq: int) -> Tensor:
@@ -234,31 +242,32 @@ def _whole(number: Any) -> Any:
     return number if isinstance(number, torch.SymInt) else operator.index(number or 0)
 
 
-def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic: bool = False, layout: Any = None,
-              context: Any = None, **others: Any) -> Tuple[Any, ...]:
-    """Returns the extension module's keywords as an operation's settings. others: numbers and tensors of features."""
+def _settings(causal: Any, window: Any, deterministic: bool = False, layout: Any = None, context: Any = None,
+              **others: Any) -> Tuple[Any, ...]:
+    """Returns the extension module's keywords as an operation's settings. others: factors, numbers, features."""
     if context is not None:
         _refuse_place(context=context)
     if others.get("cu_seqlens_q") is not None and None in (others.get("max_seqlen_q"), others.get("max_seqlen_k")):
         raise ValueError("max_seqlen_q and max_seqlen_k must be given beside cu_seqlens_q")
-    return (bool(causal), *_native.window(window), softcap or 0.0, scale, deterministic,
+    factors = (others.get(name) or 0.0 if field else others.get(name) for name, field in _FACTORS.items())
+    return (bool(causal), *_native.window(window), *factors, deterministic,
             others.get("dropout_p") or 0.0, *(_whole(others.get(name)) for name in list(_NUMBERS)[1:]),
             *map(others.get, _FEATURES))
 
 
-def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
-             *others: Any) -> Any:
-    """fa2_attn.attention through PyTorch's dispatcher. others: as in differentiable; None: it was not given."""
-    *features, dropout_p, longest_q, longest_k, interleaved, sums, scores, context, stream, out, return_lse = others
-    new = _take_new(features)
+def dispatch(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Any:
+    """fa2_attn.attention through PyTorch's dispatcher. settings: as in differentiable; None: it was not given."""
+    *given, dropout_p, longest_q, longest_k, interleaved, sums, scores, context, stream, out, return_lse = settings
+    features, new = _split(given)
     if new and needs_gradient(q, k, v, *new.values(), *features):
         _refuse_gradient_of_new()
     _refuse_place(stream=stream)
+    *first, layout = given[:len(_FIRST)]
     if layout not in (None, "bshd", "bhsd"):
         raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
     features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
-    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "dropout_p": dropout_p,
-                "max_seqlen_q": longest_q, "max_seqlen_k": longest_k, "sums": sums, "scores": scores}
+    keywords = {**dict(zip(_FIRST, first)), "dropout_p": dropout_p, "max_seqlen_q": longest_q,
+                "max_seqlen_k": longest_k, "sums": sums, "scores": scores}
     named = dict(zip(_FEATURES, features))
     if is_unwatched(q, k, v, *features, *new.values()):  # the call came here for autocast, or to draw a seed
         if new:  # k and v are the caches: kernels write into them, so they must not be copies
@@ -271,19 +280,19 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
             _refuse_place(out=out)
             if not (return_lse or dropout_p or longest_q or longest_k or sums or scores
                     or any(x is not None for x in features)):
-                return _apply_plain((causal, window, softcap, scale, layout, context, False), q, k, v)
+                return _apply_plain((*first, layout, context, False), q, k, v)
             return _apply(keywords, False, bool(return_lse), *features, q, k, v)
         return _kernels.launch(q, k, v, return_lse=return_lse, out=out, **keywords, **named)
     _refuse_place(out=out)
-    settings = _settings(**keywords, **named, context=context)
+    made = _settings(**keywords, **named, context=context)
     rows = [q, k, v, *(new[name] for name in _NEW[:2] if new)]
     if layout == "bhsd":
         rows = [_seq_first(tensor) for tensor in rows]
     if new:
         rows += (new[name] for name in _NEW[2:])
-        result, lse = torch.ops.fa2.attention_append(*rows, bool(interleaved), *settings)
+        result, lse = torch.ops.fa2.attention_append(*rows, bool(interleaved), *made)
     else:
-        result, lse = torch.ops.fa2.attention(*rows, *settings)
+        result, lse = torch.ops.fa2.attention(*rows, *made)
     if layout == "bhsd":
         result = _seq_first(result)
     return (result, lse) if return_lse else result
@@ -300,30 +309,31 @@ def _as_autocast(*tensors: Any) -> List[Any]:
     return _cast(*tensors) if is_cast else list(tensors)
 
 
-def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None, softcap: Optional[float] = None,
-                     scale: Optional[float] = None, deterministic: bool = False, return_lse: bool = False,
-                     **others: Any) -> Any:
+def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None, deterministic: bool = False,
+                     return_lse: bool = False, **others: Any) -> Any:
     """fa2_attn.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
 
     The gradient of a packed tensor is one tensor of the same shape. The kernel writes into it; nothing is copied.
     deterministic: dq has the same bits in every call. torch.use_deterministic_algorithms asks for the same.
-    others: tensors of features, dropout_p, max_seqlen_q and max_seqlen_k, as in fa2_attn.attention; no new keys. With
-    cu_seqlens_q and cu_seqlens_k, the tensors have no B.
+    others: numbers that change scores, tensors of features, dropout_p, max_seqlen_q and max_seqlen_k, as in
+    fa2_attn.attention; no new keys. With cu_seqlens_q and cu_seqlens_k, the tensors have no B.
     """
     for name, value in (("deterministic", deterministic), ("return_lse", return_lse)):
         if value not in (True, False):
             raise TypeError(f"{name} is {value!r}; a bool is wanted")
-    window = fixed(window)
+    window, factors = fixed(window), {name: others.pop(name, None) for name in _FACTORS}
     if not others and not return_lse and is_unwatched(*tensors):
         tensors = tuple(_as_autocast(*tensors))
         if needs_gradient(*tensors):
-            return _apply_plain((causal, window, softcap, scale, None, None, deterministic), *tensors)
-        return _kernels.launch(*_unpacked(tensors), causal=causal, window=window, softcap=softcap, scale=scale)
+            return _apply_plain((causal, window, *factors.values(), None, None, deterministic), *tensors)
+        return _kernels.launch(*_unpacked(tensors), causal=causal, window=window, **factors)
     unknown = next((name for name in others if name not in _FEATURES and name not in _NUMBERS), None)
     if unknown is not None:
-        raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'")
+        known = ("q", "k", "v", "causal", "window", "deterministic", "return_lse", *_FACTORS, *_FEATURES, *_NUMBERS)
+        raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'"
+                        f"{_native.suggestion(unknown, known)}")
     others["dropout_seed"] = seed_of(tensors[0], others.get("dropout_seed")) if others.get("dropout_p") else None
-    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale,
+    keywords = {"causal": causal, "window": window, **factors,
                 **{name: others[name] for name in _NUMBERS if others.get(name) is not None}}
     features = [others.get(name) for name in _FEATURES]
     if is_unwatched(*tensors, *features):

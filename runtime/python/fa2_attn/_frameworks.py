@@ -1,14 +1,34 @@
 """Describes array libraries to the extension module. It asks once for each type of tensor."""
 
+import functools
 import importlib
 import os
 import sys
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple, TypeVar, cast
+
+from . import _native
 
 _Description = Tuple[int, Optional[Callable[..., Any]], Optional[Callable[..., Any]], Optional[Callable[..., Any]],
                      Optional[Callable[..., Any]], Optional[Callable[..., Any]], Optional[Callable[..., Any]]]
 
 _ANY, _TORCH, _TORCH_SUBTYPE = range(3)  # fa2py_kind
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def suggesting(function: _Function) -> _Function:
+    """Decorates a function: an unknown keyword is refused with the name that is near."""
+    code = function.__code__
+    known = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+
+    @functools.wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        for name in keywords:
+            if name not in known:
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                                f"{_native.suggestion(name, known)}")
+        return function(*args, **keywords)
+    return cast(_Function, call)
 
 
 def need(name: str, title: str, needer: str) -> None:

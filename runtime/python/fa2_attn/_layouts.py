@@ -23,6 +23,7 @@ class Meeting(NamedTuple):
     causal: bool
     window: Optional[Tuple[int, int]]
     own: bool  # the keys are those of the queries' own positions: each query sees at least one
+    origin: Tuple[int, int] = (0, 0)  # positions of the first query and the first key, if both have one piece
 
 
 def parts(layout: str, ranks: int) -> int:
@@ -69,9 +70,12 @@ def _band(queries: Piece, keys: Piece, shift: int, left: Optional[int],
     return least, None if left is None else (left - offset) // queries.stride
 
 
-def _meet(queries: Piece, keys: Piece, shift: int, left: Optional[int], right: Optional[int],
-          own: bool) -> Optional[Meeting]:
-    """Returns the rows that see each other, without those that see nothing, and their mask; None: there are none."""
+def _meet(queries: Piece, keys: Piece, shift: int, left: Optional[int], right: Optional[int], own: bool,
+          align: int) -> Optional[Meeting]:
+    """Returns the rows that see each other, without those that see nothing, and their mask; None: there are none.
+
+    Both begin at multiples of align, counted from the beginning of the piece.
+    """
     n, m = queries.rows.stop - queries.rows.start, keys.rows.stop - keys.rows.start
     least, most = _band(queries, keys, shift, left, right)
     least, most = -m if least is None else max(least, -m), n if most is None else min(most, n)
@@ -79,6 +83,7 @@ def _meet(queries: Piece, keys: Piece, shift: int, left: Optional[int], right: O
     first_k, end_k = max(0, -most), min(m, n - least)
     if least > most or first_q >= end_q or first_k >= end_k:
         return None
+    first_q, first_k = first_q // align * align, first_k // align * align
     n, m = end_q - first_q, end_k - first_k
     moved = first_k - first_q
     # A call's query i sees keys i + m - n - before ... i + m - n + after.
@@ -88,13 +93,39 @@ def _meet(queries: Piece, keys: Piece, shift: int, left: Optional[int], right: O
     window = None if sees_first and (sees_last or causal) else (-1 if sees_first else before,
                                                                  -1 if sees_last or causal else after)
     return Meeting(slice(queries.rows.start + first_q, queries.rows.start + end_q),
-                   slice(keys.rows.start + first_k, keys.rows.start + end_k), causal, window, own)
+                   slice(keys.rows.start + first_k, keys.rows.start + end_k), causal, window, own,
+                   (queries.start + first_q * queries.stride, keys.start + first_k * keys.stride))
+
+
+class Rows:
+    """A set of rows, as slices in order."""
+
+    def __init__(self) -> None:
+        self._runs: List[Tuple[int, int]] = []
+
+    def missing(self, which: slice) -> List[slice]:
+        """Returns the rows of a slice that are not in the set."""
+        found, begin = [], which.start
+        for first, end in self._runs:
+            if begin < min(first, which.stop):
+                found.append(slice(begin, min(first, which.stop)))
+            begin = max(begin, end)
+        if begin < which.stop:
+            found.append(slice(begin, which.stop))
+        return found
+
+    def add(self, which: slice) -> None:
+        self._runs = sorted([*self._runs, *((rows.start, rows.stop) for rows in self.missing(which))])
+
+    def meets(self, which: slice) -> bool:
+        """Returns whether any row of a slice is in the set."""
+        return self.missing(which) != [which]
 
 
 def _meetings_by_pieces(layout: str, rank: int, owner: int, ranks: int, rows_q: int, rows_k: int, left: Optional[int],
-                        right: Optional[int]) -> List[Meeting]:
+                        right: Optional[int], align: int) -> List[Meeting]:
     shift = ranks * (rows_k - rows_q)
-    found = [_meet(mine, theirs, shift, left, right, owner == rank and i == j)
+    found = [_meet(mine, theirs, shift, left, right, owner == rank and i == j, align)
              for i, mine in enumerate(pieces(layout, rank, ranks, rows_q))
              for j, theirs in enumerate(pieces(layout, owner, ranks, rows_k))]
     # Those with own keys come first: they begin each row's result.
@@ -102,9 +133,9 @@ def _meetings_by_pieces(layout: str, rank: int, owner: int, ranks: int, rows_q: 
 
 
 def meetings(layout: str, rank: int, owner: int, ranks: int, rows_q: int, rows_k: int, causal: bool,
-             window: Optional[Tuple[int, int]], by_pieces: bool = False) -> List[Meeting]:
+             window: Optional[Tuple[int, int]], by_pieces: bool = False, align: int = 1) -> List[Meeting]:
     """Returns what the own queries see of the keys of rank `owner`. window: (left, right), -1: all keys. by_pieces: each
-    call has queries of one piece and keys of one.
+    call has queries of one piece and keys of one. They then begin at multiples of align.
 
     Without a window, pieces that see the same keys are one call. With zigzag, all own queries come after the first half
     of an earlier rank's keys, and before the second half. The keys of a later rank lie between the halves of the own
@@ -122,4 +153,4 @@ def meetings(layout: str, rank: int, owner: int, ranks: int, rows_q: int, rows_k
                 Meeting(slice(half, rows_q), every, False, None, False)]
     left, right = (-1, -1) if window is None else window
     return _meetings_by_pieces(layout, rank, owner, ranks, rows_q, rows_k, None if left < 0 else left,
-                               0 if causal else None if right < 0 else right)
+                               0 if causal else None if right < 0 else right, align)

@@ -7,7 +7,7 @@ torch.ops.fa2.attention_packed(tensors, ...) -> (out, lse)
 torch.ops.fa2.attention_append(q, k, v, k_new, v_new, rotary_cos, rotary_sin, rotary_interleaved, ...) -> (out, lse)
     writes k_new and v_new into k and v, then computes attention
 torch.ops.fa2.attention_backward(d_out, tensors, out, lse, wanted, ...) -> gradients
-    of the tensors in their shapes, of the sinks, and of the bias; an empty tensor for each that is not wanted
+    of the tensors in their shapes, and of features' tensors that have one; an empty tensor for each that is not wanted
 
 torch.compile, export, functorch and modes see these operations. Eager calls that nothing but autograd and autocast
 intercepts take the short path in _dispatch.py.
@@ -27,13 +27,16 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
 
 _FIELDS_OF_NEW = ("append", "rotary")
 # The tensors of features by attention's keywords, and the field of the problem that each sets.
-_FEATURES = {name: field for name, field, _, _ in _native.OPERANDS if field not in _FIELDS_OF_NEW}
+_FEATURES = {name: field for name, field, *_ in _native.OPERANDS if field not in _FIELDS_OF_NEW}
 # Features of inference: forward runs even if a tensor requires a gradient, and backward raises.
-_INFERENCE = tuple(name for name, _, in_backward, _ in _native.OPERANDS if name in _FEATURES and not in_backward)
-# Features whose tensors have a gradient: sinks and bias.
-_WITH_GRADIENT = tuple(name for name, _, _, has_gradient in _native.OPERANDS if has_gradient)
+_INFERENCE = tuple(name for name, _, in_backward, *_ in _native.OPERANDS if name in _FEATURES and not in_backward)
+# Features whose tensors have a gradient, and how many.
+_WITH_GRADIENT = tuple(name for name, _, _, has_gradient, _ in _native.OPERANDS if has_gradient)
+_GRADIENTS = len(_WITH_GRADIENT)
 # The tensors of new keys. A separate operation takes them, because it writes to k and v.
-_NEW = tuple(name for name, field, _, _ in _native.OPERANDS if field in _FIELDS_OF_NEW)
+_NEW = tuple(name for name, field, *_ in _native.OPERANDS if field in _FIELDS_OF_NEW)
+# The numbers of a call that change scores, and the fields that they need, or None.
+_FACTORS = _native.FACTORS
 # Further keywords of attention, and their types in the operations' schemas. 0 means "not given".
 _NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt", "sums": "int",
             "scores": "int"}
@@ -65,34 +68,35 @@ def _refuse_gradient(name: str) -> None:
 
 def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
                      keywords: Dict[str, Any], deterministic: bool) -> Sequence[Optional[Tensor]]:
-    """Returns the gradients of the tensors (a packed one has one gradient), of the sinks and of the bias.
+    """Returns the gradients of the tensors (a packed one has one gradient), and of those in _WITH_GRADIENT.
 
-    wanted: one bool for each tensor, then sinks, then bias. The gradient is None where it is not wanted.
+    wanted: one bool for each of these. The gradient is None where it is not wanted.
     """
     refused = _inference(keywords)
     if refused is not None:
         _refuse_gradient(refused)
-    *needs, dsinks, dbias = wanted
-    if (dsinks or dbias) and not any(needs):  # the library requires that one of dq, dk and dv is wanted
-        *_, of_sinks, of_bias = _launch_backward(d_out, tensors, out, lse, (True, *needs[1:], dsinks, dbias), keywords,
-                                                 deterministic)
-        return (*[None] * len(needs), of_sinks, of_bias)
+    needs, wants = wanted[:-_GRADIENTS], wanted[-_GRADIENTS:]
+    if any(wants) and not any(needs):  # the library requires that one of dq, dk and dv is wanted
+        found = _launch_backward(d_out, tensors, out, lse, (True, *needs[1:], *wants), keywords, deterministic)
+        return (*[None] * len(needs), *found[-_GRADIENTS:])
     deterministic = deterministic or _is_deterministic()
+    asked = {f"d{name}": want for name, want in zip(_WITH_GRADIENT, wants)}
 
-    def others(made: Any) -> Tuple[Optional[Tensor], Optional[Tensor]]:
-        """Returns the gradients of sinks and bias. A broadcast bias gets the sum, in its own type."""
-        of_bias = made[-1].sum_to_size(keywords["bias"].shape).to(keywords["bias"].dtype) if dbias else None
-        return made[3] if dsinks else None, of_bias
+    def others(made: Any) -> List[Optional[Tensor]]:
+        """Returns the gradients of features' tensors. A broadcast one gets the sum, in its own type."""
+        rest = iter(made[3:])
+        inputs = (keywords[name] if want else None for name, want in zip(_WITH_GRADIENT, wants))
+        return [None if of is None else next(rest).sum_to_size(of.shape).to(of.dtype) for of in inputs]
 
     if len(tensors) == 3:
         dq, dk, dv = needs
-        made = _kernels.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv, dsinks=dsinks, dbias=dbias,
+        made = _kernels.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv, **asked,
                                           deterministic=deterministic, **keywords)
         return (*made[:3], *others(made))
     packed = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(tensors, needs)]
     places: List[Any] = [] if len(tensors) == 1 else [False if packed[0] is None else packed[0]]
     places += [False] * (4 - len(tensors)) if packed[-1] is None else packed[-1].unbind(-3)
-    every = _kernels.attention_backward(d_out, *_unpacked(tensors), out, lse, dsinks=dsinks, dbias=dbias,
+    every = _kernels.attention_backward(d_out, *_unpacked(tensors), out, lse, **asked,
                                        **dict(zip(("dq", "dk", "dv"), places)), deterministic=deterministic,
                                        **keywords)
     return (*packed, *others(every))
@@ -106,9 +110,10 @@ if _old is not None:  # the module was loaded before in this process
     _old._destroy()
 # The compiler must keep strides: D stays contiguous, and views stay views.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
-_SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
-             "bool deterministic=False, " + ", ".join([f"{kind} {name}=0" for name, kind in _NUMBERS.items()]
-                                                      + [f"Tensor? {name}=None" for name in _FEATURES]))
+_SETTINGS = ", ".join(["bool causal=False, int window_left=-1, int window_right=-1",
+                       *(f"float {name}=0.0" if field else f"float? {name}=None" for name, field in _FACTORS.items()),
+                       "bool deterministic=False", *(f"{kind} {name}=0" for name, kind in _NUMBERS.items()),
+                       *(f"Tensor? {name}=None" for name in _FEATURES)])
 library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define(f"attention_packed(Tensor[] tensors, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 # Scales of a cache in 8 bits are written, too.
@@ -119,28 +124,30 @@ library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, T
                f"{_SETTINGS}) -> Tensor[]", tags=_TAGS)
 
 
-_SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic", *_NUMBERS)
+_SCALARS = ("causal", "window_left", "window_right", *_FACTORS, "deterministic", *_NUMBERS)
 _PLAIN_SCALARS = len(_SCALARS) - len(_NUMBERS)  # the scalars of calls without features
 # Places among the settings of the tensors that have a gradient.
 _GIVEN = tuple(len(_SCALARS) + list(_FEATURES).index(name) for name in _WITH_GRADIENT)
-_DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, 0, 0, *[None] * len(_FEATURES))
+_DEFAULTS = (False, -1, -1, *(0.0 if field else None for field in _FACTORS.values()), False, 0.0, 0, 0, 0, 0,
+             *[None] * len(_FEATURES))
 
 
 def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
     """Returns an operation's settings as the extension module's keywords, and `deterministic`."""
     every: List[Any] = [*settings, *_DEFAULTS[len(settings):]]
-    causal, left, right, softcap, scale, deterministic, *others = every
-    return {"causal": causal, "window": (left, right), "softcap": softcap, "scale": scale,
-            **dict(zip((*_NUMBERS, *_FEATURES), others))}, deterministic
+    causal, left, right, *others = every
+    deterministic = others.pop(len(_FACTORS))
+    return {"causal": causal, "window": (left, right),
+            **dict(zip((*_FACTORS, *_NUMBERS, *_FEATURES), others))}, deterministic
 
 
 def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
     made: Tuple[Tensor, Tensor]
     if len(settings) <= _PLAIN_SCALARS:  # PyTorch leaves out trailing arguments that equal their defaults
         scalars: List[Any] = [*settings, *_DEFAULTS[len(settings):_PLAIN_SCALARS]]
-        causal, left, right, softcap, scale, _ = scalars
-        made = _kernels.launch(q, k, v, causal=causal, window=(left, right), softcap=softcap, scale=scale,
-                               return_lse=True)
+        causal, left, right, *factors, _ = scalars
+        made = _kernels.launch(q, k, v, causal=causal, window=(left, right), return_lse=True,
+                               **dict(zip(_FACTORS, factors)))
     else:
         made = _kernels.launch(q, k, v, return_lse=True, **_keywords(*settings)[0])
     return made
@@ -194,11 +201,10 @@ def _fake_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tensor, 
 
 def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: List[bool],
                    *settings: Any) -> List[Tensor]:
-    *needs, dsinks, dbias = wanted
-    bias = _keywords(*settings)[0]["bias"]
-    made = [torch.empty_like(tensor) if needed else tensor.new_empty((0,)) for tensor, needed in zip(tensors, needs)]
-    return [*made, lse.new_empty(lse.shape[-2:-1]) if dsinks else d_out.new_empty((0,)),
-            bias.new_empty(bias.shape) if dbias else d_out.new_empty((0,))]
+    given = _keywords(*settings)[0]
+    inputs = [*tensors, *(given[name] for name in _WITH_GRADIENT)]
+    return [torch.empty_like(tensor) if needed and at < len(tensors) else tensor.new_empty(tensor.shape) if needed
+            else d_out.new_empty((0,)) for at, (tensor, needed) in enumerate(zip(inputs, wanted))]
 
 
 def _cast(*tensors: Any) -> List[Any]:
@@ -244,7 +250,8 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
         raise NotImplementedError(f"q is {str(q.dtype).partition('.')[2]}; fa2 knows float16, bfloat16 and float32")
     fields = {"heads_q": 1, "seq_q": 1, "dtype": _BIAS_WORDS[q.dtype], "head_dim": int(columns),
               "head_dim_v": int(columns_v) if columns_v != columns else 0, "causal": keywords["causal"],
-              "softcap": keywords["softcap"] != 0, "dropout": keywords["dropout_p"] > 0,
+              **{field: keywords[name] != 0 for name, field in _FACTORS.items() if field},
+              "dropout": keywords["dropout_p"] > 0,
               "sums": ("fp32", "fast")[keywords["sums"]], "scores": ("exact", "int8")[keywords["scores"]],
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
     if keywords["k_scale"] is not None:
@@ -301,8 +308,8 @@ def _gradients(ctx: Any, d_out: Optional[Tensor], wanted: Sequence[bool]) -> Lis
     return [gradient if needed else None for gradient, needed in zip(gradients, wanted)]
 
 
-def _behind(ctx: Any, first: int, found: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
-    """Returns the gradients of the settings from input `first` on. Only sinks and bias have one."""
+def _others(ctx: Any, first: int, found: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
+    """Returns the gradients of the settings from input `first` on. Only those of _WITH_GRADIENT have one."""
     given: List[Optional[Tensor]] = [None] * len(ctx.needs_input_grad[first:])
     for place, gradient in zip(_GIVEN, found):
         if gradient is not None:
@@ -311,19 +318,19 @@ def _behind(ctx: Any, first: int, found: Sequence[Optional[Tensor]]) -> List[Opt
 
 
 def _wants(ctx: Any, first: int) -> List[bool]:
-    """Returns whether the gradients of sinks and of bias are wanted."""
+    """Returns whether the gradients of features' tensors are wanted."""
     needs = ctx.needs_input_grad[first:]
     return [len(needs) > place and bool(needs[place]) for place in _GIVEN]
 
 
 def _backward(ctx: Any, d_out: Optional[Tensor], d_lse: Any) -> Tuple[Any, ...]:
-    *gradients, dsinks, dbias = _gradients(ctx, d_out, (*ctx.needs_input_grad[:3], *_wants(ctx, 3)))
-    return (*gradients, *_behind(ctx, 3, (dsinks, dbias)))
+    gradients = _gradients(ctx, d_out, (*ctx.needs_input_grad[:3], *_wants(ctx, 3)))
+    return (*gradients[:3], *_others(ctx, 3, gradients[3:]))
 
 
 def _backward_packed(ctx: Any, d_out: Optional[Tensor], d_lse: Any) -> Tuple[Any, ...]:
-    *gradients, dsinks, dbias = _gradients(ctx, d_out, (*ctx.needs_input_grad[0], *_wants(ctx, 1)))
-    return (gradients, *_behind(ctx, 1, (dsinks, dbias)))
+    gradients = _gradients(ctx, d_out, (*ctx.needs_input_grad[0], *_wants(ctx, 1)))
+    return (gradients[:-_GRADIENTS], *_others(ctx, 1, gradients[-_GRADIENTS:]))
 
 
 def _refuse_second(*unused: Any) -> None:

@@ -1,12 +1,14 @@
-"""How a group's schedules compare: the link is measured once, the work is counted, and times of calls add to both.
+"""How a group's schedules compare: the link and the host are measured once, the work is counted, and times of calls
+add to that.
 
 A schedule is a list of steps, in each of which a rank computes and its keys travel. The model needs two rates: of the
-link, which measure() times, and of the kernels, which fa2's estimate of the rank's own attention gives.
+link, which measure() times, and of the kernels, which fa2's estimate of the rank's own attention gives. A call cannot
+take less than the host needs for it, which calls of a few rows show.
 """
 
 import statistics
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -79,6 +81,13 @@ def _passes_us(link: Link, computing: float, kernel_us: float, moved: float, ste
     return step + (steps - 1) * max(step, link.us(moved))
 
 
+def _ring_backward_us(link: Link, work: Work, step: float) -> float:
+    """Returns us of a ring's backward. The first keys are there. Keys travel beside every step but the last two, and
+    gradients, which are fp32, beside every step but the first."""
+    first = step if work.ranks == 2 else max(step, link.us(work.keys))
+    return first + (work.ranks - 2) * max(step, link.us(3 * work.keys)) + max(step, link.us(2 * work.keys))
+
+
 def estimate(schedule: str, work: Work, link: Link) -> float:
     """Returns us of a call by the model."""
     ranks = work.ranks
@@ -88,9 +97,7 @@ def estimate(schedule: str, work: Work, link: Link) -> float:
     computing = mean_us * uneven
     if schedule == "ring":
         us = _passes_us(link, computing, _LAUNCH_US, work.keys, ranks)
-        if work.backward:  # keys, and their gradients in fp32
-            us += _passes_us(link, 2.5 * computing, 2 * _LAUNCH_US, 3 * work.keys, ranks)
-        return us
+        return us + (_ring_backward_us(link, work, 2.5 * computing / ranks + 2 * _LAUNCH_US) if work.backward else 0.0)
     if schedule == "gather":
         us = computing + 2 * _LAUNCH_US + link.us((ranks - 1) * work.keys)
         if work.backward:
@@ -104,46 +111,49 @@ def estimate(schedule: str, work: Work, link: Link) -> float:
 
 
 class Knowledge:
-    """A group's knowledge: its link, and times of calls."""
+    """A group's knowledge: its link, what the host needs for a call, and times of calls."""
 
     def __init__(self) -> None:
         self.link: Optional[Link] = None
+        self.host: Dict[Tuple[str, bool], float] = {}    # of a schedule, without and with backward: us of the host
         self.measured: Dict[str, Dict[str, float]] = {}  # of a kind of call: us of each schedule
         self._more: Dict[str, List[float]] = {}          # of a schedule: us that calls took beyond the model
 
-    def add(self, kind: str, times: Dict[str, float], work: Work) -> None:
+    def model(self, schedule: str, work: Work) -> float:
+        """Returns us of a call among others: while the device works, the host prepares the next one."""
         assert self.link is not None
+        return max(estimate(schedule, work, self.link), self.host.get((schedule, work.backward), 0.0))
+
+    def add(self, kind: str, times: Dict[str, float], work: Work) -> None:
         self.measured[kind] = times
         for schedule, us in times.items():
-            self._more.setdefault(schedule, []).append(us - estimate(schedule, work, self.link))
+            self._more.setdefault(schedule, []).append(us - self.model(schedule, work))
 
     def times(self, kind: str, work: Work, schedules: List[str]) -> Dict[str, float]:
-        """Returns us of each schedule: measured, or by the model and the median of what other calls took beyond it.
-        Most of that is the host's time, which does not grow with the work."""
-        assert self.link is not None
+        """Returns us of each schedule: measured, or by the model and the median of what other calls took beyond it."""
         found = dict(self.measured.get(kind, {}))
         for schedule in schedules:
             more = statistics.median(self._more.get(schedule, [0.0]))
-            found.setdefault(schedule, max(more, 0.0) + estimate(schedule, work, self.link))
+            found.setdefault(schedule, max(more, 0.0) + self.model(schedule, work))
         return {schedule: found[schedule] for schedule in schedules}
 
     def fastest(self, work: Work, times: Dict[str, float]) -> str:
         """Returns the model's fastest schedule, or one that is surely faster by its time."""
-        assert self.link is not None
-        link = self.link
-        first = min(times, key=lambda schedule: estimate(schedule, work, link))
+        first = min(times, key=lambda schedule: self.model(schedule, work))
         best = min(times, key=times.__getitem__)
         return best if times[best] < _SURE * times[first] else first
 
 
-def why(kind: str, known: Knowledge, times: Dict[str, float], chosen: str) -> str:
+def why(kind: str, known: Knowledge, times: Dict[str, float], chosen: str, backward: bool = False) -> str:
     """Says what the choice rests on. times: of the schedules that serve the call."""
     assert known.link is not None
     kept = "" if times[chosen] == min(times.values()) else f"; {chosen} stays, because no other is surely faster"
     basis = "by times that tune() took" if kind in known.measured else "by the model"
     listed = ", ".join(f"{schedule} {us:.0f} us" for schedule, us in sorted(times.items(), key=lambda item: item[1]))
+    host = ", ".join(f"{known.host[schedule, backward]:.0f} us for {schedule}" for schedule in sorted(times)
+                     if (schedule, backward) in known.host)
     return (f"{basis}: {listed}{kept}; the link passes {known.link.bytes_per_us / 1e3:.1f} GB/s on after "
-            f"{known.link.latency_us:.0f} us")
+            f"{known.link.latency_us:.0f} us" + (f"; the host needs {host}" if host else ""))
 
 
 def time_calls(call: Any, device: torch.device, group: Optional[dist.ProcessGroup], rounds: int) -> float:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _layouts
+from . import _layouts, _native
 
 # ---- rows of layouts ----
 
@@ -41,6 +41,11 @@ def order_of(layout: str, ranks: int, lengths: Tuple[int, ...], device: Any) -> 
 
 # ---- the call ----
 
+DROPOUT_ROWS = 64  # dropout of a part is that of the whole if its rows and keys begin at multiples of this (fa2.h)
+
+# Operands that belong to a row and to none of its keys, by their keywords.
+_OF_ROW = {name for name, _, _, _, is_of_row in _native.OPERANDS if is_of_row}
+
 
 class Call(NamedTuple):
     group: Optional[dist.ProcessGroup]
@@ -49,7 +54,7 @@ class Call(NamedTuple):
     causal: bool
     window: Optional[Tuple[int, int]]
     alibi_slopes: Optional[Tensor]
-    sinks: Optional[Tensor]
+    operands: Dict[str, Tensor]  # further ones, [Hq], by attention's keywords
     dropout_p: float
     dropout_seed: Union[None, int, Tensor]
     deterministic: bool
@@ -65,25 +70,17 @@ class Call(NamedTuple):
         """The settings of a call that sees the positions of the whole sequence."""
         return {"causal": self.causal, "window": self.window, "alibi_slopes": self.alibi_slopes}
 
-    def dropout(self, number: int) -> Dict[str, Any]:
-        """The dropout of a call; each number draws by itself, and alike in forward and backward."""
+    def operands_of(self, own: bool) -> Dict[str, Any]:
+        """The operands of a call on some keys. own: the keys are those of its rows' positions, as in one call of a row."""
+        return {name: tensor for name, tensor in self.operands.items() if own or name not in _OF_ROW}
+
+    def dropout(self, row: int = 0, column: int = 0, head: int = 0, heads: int = 0) -> Dict[str, Any]:
+        """The dropout of a call whose rows and keys begin there in the whole, and which has some of `heads` heads."""
         if self.dropout_p == 0:
             return {}
         seed = self.dropout_seed
-        if isinstance(seed, Tensor):
-            seed = seed.flatten()
-            offset = seed[1:2] if seed.numel() > 1 else torch.zeros_like(seed[:1])
-            return {"dropout_p": self.dropout_p, "dropout_seed": torch.cat((_mixed(seed[:1], number), offset))}
-        assert seed is not None
-        return {"dropout_p": self.dropout_p, "dropout_seed": _mixed(seed, number)}
-
-
-def _mixed(seed: Any, number: int) -> Any:
-    """Returns another seed for each number: the key of other draws."""
-    added = (number + 1) * 0x9e3779b97f4a7c15
-    if isinstance(seed, Tensor):
-        return seed + ((added + (1 << 63)) % (1 << 64) - (1 << 63))
-    return (seed + added) % (1 << 64)
+        return {"dropout_p": self.dropout_p, "dropout_seed": seed.flatten() if isinstance(seed, Tensor) else seed,
+                "dropout_origin": (row, column, head, heads)}
 
 
 # ---- rows of a call: slices of dense tensors, indexes of packed ones ----
@@ -97,8 +94,8 @@ class Meeting(NamedTuple):
     keys: Which
     settings: Dict[str, Any]
     own: bool
-    number: int  # of its dropout
-    lowered: Optional[Tensor] = None  # by what the true LSE of each row is lower than the call's
+    origin: Tuple[int, int] = (0, 0)  # with dropout: positions of the first query and the first key
+    last: bool = False  # no later call has any of its rows
 
 
 def is_whole(which: Which, count: int) -> bool:
@@ -118,6 +115,12 @@ def put(tensor: Tensor, dim: int, which: Which, part: Tensor) -> None:
     """Writes back rows of take."""
     if isinstance(which, Tensor):
         tensor.index_copy_(dim, which, part)
+
+
+def are_apart(rows: Which, others: List[Which]) -> bool:
+    """Returns whether rows are surely none of the others."""
+    return isinstance(rows, slice) and all(
+        isinstance(other, slice) and (other.stop <= rows.start or rows.stop <= other.start) for other in others)
 
 
 def _joined(slices: List[Tuple[int, slice]], device: Any) -> Which:
@@ -163,52 +166,34 @@ def _packed_meeting(layout: str, rank: int, owner: int, ranks: int, lengths: Tup
 
 
 def ring_meetings(q: Tensor, k: Tensor, call: Call, rank: int, owner: int, ranks: int) -> List[Meeting]:
-    number = 8 * (rank * ranks + owner)
+    """Returns what the own queries see of the keys of rank `owner`, as calls."""
     if call.lengths is not None:
         one = _packed_meeting(call.layout, rank, owner, ranks, call.lengths, call.causal, q.device)
-        return [] if one is None else [Meeting(*one, owner == rank, number)]
+        return [] if one is None else [Meeting(*one, owner == rank)]
     found = _layouts.meetings(call.layout, rank, owner, ranks, q.shape[1], k.shape[1], call.causal, call.window,
-                              by_pieces=call.alibi_slopes is not None)
+                              by_pieces=call.alibi_slopes is not None or call.dropout_p > 0,
+                              align=DROPOUT_ROWS if call.dropout_p > 0 else 1)
     if call.alibi_slopes is not None:
-        return [_with_alibi(one, call, owner, number + i, q) for i, one in enumerate(found)]
-    return [Meeting(one.queries, one.keys, {"causal": one.causal, "window": one.window}, one.own, number + i)
-            for i, one in enumerate(found)]
+        return [_with_alibi(one, call, ranks, q.shape[1], k.shape[1]) for one in found]
+    return [Meeting(one.queries, one.keys, {"causal": one.causal, "window": one.window}, one.own, one.origin)
+            for one in found]
 
 
-def _with_alibi(one: _layouts.Meeting, call: Call, owner: int, number: int, q: Tensor) -> Meeting:
-    """Returns a call with ALiBi by the positions of the whole sequence.
+def _with_alibi(one: _layouts.Meeting, call: Call, ranks: int, rows_q: int, rows_k: int) -> Meeting:
+    """Returns a call with alibi_slopes by the positions of the whole sequence.
 
-    Among rows of one piece, a distance is the difference of their numbers, times the piece's stride. Between striped
-    pieces it is so, too, and greater by one number less than the stride: it lowers all scores and the LSE alike.
-    Otherwise all keys that a query sees are on one side of it. Then -slope * |p - j| is a bias of the key, and a number
-    of the query's row, by which all its scores and its LSE are lower.
+    Rows of a call lie `stride` apart in the whole: row i and key j have the distance stride * |i - j + shift|.
     """
-    settings: Dict[str, Any] = {"causal": one.causal, "window": one.window}
-    slopes, rank, ranks = call.alibi_slopes, dist.get_rank(call.group), dist.get_world_size(call.group)
-    assert slopes is not None
-    of_heads = slopes.reshape(-1, slopes.shape[-1], 1).float()
-    if one.own or call.layout == "striped":
-        settings["alibi_slopes"] = slopes * float(ranks) if call.layout == "striped" else slopes
-        # Attention is causal, so the call's last query has the distance 0 to its last key: 0 to ranks - 1 in truth.
-        return Meeting(one.queries, one.keys, settings, one.own, number,
-                       None if one.own else of_heads * float((rank - owner) % ranks))
-    lengths = (q.shape[1] * ranks,)
-    queries = rows_of(call.layout, rank, ranks, lengths, q.device)[one.queries]
-    keys = rows_of(call.layout, owner, ranks, lengths, q.device)[one.keys]
-    is_before = call.causal or _starts_before(call.layout, owner, rank, ranks, q.shape[1], one)
-    near = keys[-1] if is_before else keys[0]  # the key that is nearest to all queries
-    settings["bias"] = (-of_heads * (near - keys).abs())[:, :, None]
-    lowered = of_heads * ((queries - near) if is_before else (near - queries))
-    return Meeting(one.queries, one.keys, settings, False, number, lowered)
-
-
-def _starts_before(layout: str, owner: int, rank: int, ranks: int, rows: int, one: _layouts.Meeting) -> bool:
-    """Returns whether the keys of a meeting are before its queries; their pieces have no common positions."""
-    def start(of: int, which: slice) -> int:
-        return next(piece.start for piece in _layouts.pieces(layout, of, ranks, rows)
-                    if piece.rows.start <= which.start < piece.rows.stop)
-
-    return start(owner, one.keys) < start(rank, one.queries)
+    assert call.alibi_slopes is not None
+    stride = ranks if call.layout == "striped" else 1
+    apart = one.origin[0] + ranks * (rows_k - rows_q) - one.origin[1]  # the first query's distance to the first key
+    more_keys = one.keys.stop - one.keys.start - (one.queries.stop - one.queries.start)
+    shift, causal, window = apart / stride - more_keys, one.causal, one.window
+    if causal and shift < 0:  # kernels of causal calls suppose that no key comes after its query in the whole
+        causal, window = False, (-1 if window is None else window[0], 0)
+    settings = {"causal": causal, "window": window, "distance_shift": shift,
+                "alibi_slopes": call.alibi_slopes * float(stride) if stride > 1 else call.alibi_slopes}
+    return Meeting(one.queries, one.keys, settings, one.own, one.origin)
 
 
 def gather_meetings(q: Tensor, k: Tensor, call: Call, rank: int, ranks: int) -> List[Meeting]:
@@ -216,16 +201,17 @@ def gather_meetings(q: Tensor, k: Tensor, call: Call, rank: int, ranks: int) -> 
 
     A call aligns queries to the last key, so it has the positions of the whole sequence. k: the keys of all ranks.
     """
-    number = 8 * (ranks * ranks + rank)
+    if not call.causal and call.dropout_p > 0:
+        return [Meeting(piece.rows, slice(0, k.shape[1]), {}, True, (piece.start, 0))
+                for piece in _layouts.pieces(call.layout, rank, ranks, q.shape[1])]
     if not call.causal:
         settings = {} if call.lengths is None else packed_settings([length // ranks for length in call.lengths],
                                                                     list(call.lengths), q.device)
-        return [Meeting(slice(0, q.shape[call.dim]), slice(0, k.shape[call.dim]), settings, True, number)]
+        return [Meeting(slice(0, q.shape[call.dim]), slice(0, k.shape[call.dim]), settings, True)]
     if call.lengths is not None:
-        return [Meeting(*one, True, number + i) for i, one in enumerate(
-            _packed_pieces(call.layout, rank, ranks, call.lengths, q.device))]
-    return [Meeting(piece.rows, slice(0, piece.start + piece.rows.stop - piece.rows.start), {}, True, number + i)
-            for i, piece in enumerate(_layouts.pieces(call.layout, rank, ranks, q.shape[1]))]
+        return [Meeting(*one, True) for one in _packed_pieces(call.layout, rank, ranks, call.lengths, q.device)]
+    return [Meeting(piece.rows, slice(0, piece.start + piece.rows.stop - piece.rows.start), {}, True, (piece.start, 0))
+            for piece in _layouts.pieces(call.layout, rank, ranks, q.shape[1])]
 
 
 @functools.lru_cache(maxsize=_ALL_ROWS)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # The program lies beside the extension module, which may be in another folder than this file.
 _PROGRAM = os.path.join(os.path.dirname(_native.__file__), "bin", "fa2-tune")
+_SAYS = "fa2-tune: "  # its messages begin so
 _FAILED, _WRONG_ARGUMENTS, _NO_DEVICE = 1, 2, 3  # its exit statuses
 
 Problem = Union[str, Mapping[str, Any]]
@@ -37,11 +38,15 @@ def _shape(problem: Problem) -> str:
 
 def _in_python(said: str) -> str:
     """Replaces fa2-tune's options by Python's arguments in a message."""
+    for option, argument in (("db", "database"), ("device", "device"), ("arch", "arch"), ("jobs", "jobs"),
+                             ("budget", "budget")):
+        said = said.replace(f'--{option} "', f'{argument} "')
     return said.replace("--db or FA2_DB", "database= or FA2_DB")
 
 
 def _error(status: int, said: str) -> Exception:
-    message = _in_python(said.strip()) or f"fa2-tune ended with status {status}"
+    lines = (line[len(_SAYS):] if line.startswith(_SAYS) else line for line in said.strip().split("\n"))
+    message = _in_python("\n".join(lines)) or f"fa2-tune ended with status {status}"
     if status == _WRONG_ARGUMENTS:
         return ValueError(message)
     error = _native.Error(message)
@@ -61,15 +66,18 @@ def _ask(command: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@_frameworks.suggesting
 def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[str, Any]]:
     """Returns the winners of a tuning database as dicts: device, problem, variant, time, source.
 
-    database: a path. None: the default one. Returns [] if there is none, because nothing was tuned yet.
+    database: a path; ValueError if there is no such file. None: the default one. Returns [] if there is none, because
+    nothing was tuned yet.
     """
     try:
         found: List[Dict[str, Any]] = _ask("list", *_database(database))
     except ValueError as error:
-        if ": there is no such database; " not in str(error):  # fa2-tune's message: its status alone does not tell
+        # fa2-tune's message: its status alone does not tell
+        if database is not None or ": there is no such database; " not in str(error):
             raise
         found = []
     return found
@@ -86,22 +94,22 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
                     database: Union[str, "os.PathLike[str]", None] = None) -> "Explanation":
     """Explains a problem as Context.explain does. fa2-tune itself tells more: all rejected variants, and why."""
     name = arch if isinstance(arch, str) else f"sm_{arch}"
+    if name == "all" or "," in name:
+        raise ValueError(f"arch={arch!r}: explain() answers for one SM, such as 'sm_86'")
     answer = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
     if answer["rule"] is None:
         _native.raise_status(answer["status"], answer["message"])
     tuned = answer["tuned_for"]
-    reason = (f"of this kernel nothing near is tuned for sm_{answer['sm']}: the cost model's first choice"
-              if tuned is None
-              else f"rule {answer['rule']}: tuned for {tuned} on {answer['tuned_on']}")
-    kept = ("rule", "measured", "estimate_us", "variant", "smem_bytes", "model_us", "candidates")
+    kept = ("rule", "reason", "measured", "estimate_us", "variant", "smem_bytes", "model_us", "candidates")
     numbers = ("median_us", "registers", "spill_bytes", "runner_up_us")  # None becomes 0, as in fa2_explanation
     return cast("Explanation", {**{key: answer[key] for key in kept}, **{key: answer[key] or 0 for key in numbers},
                                 "problem": _fields(answer["problem"]),
                                 "tuned_problem": None if tuned is None else _fields(tuned),
                                 "device": answer["tuned_on"] or answer["device"], "target": f"sm_{answer['sm']}",
-                                "reason": reason, "runner_up": answer["runner_up"] or ""})
+                                "runner_up": answer["runner_up"] or ""})
 
 
+@_frameworks.suggesting
 def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str, Iterable[str]] = (),
          device: int = 0, arch: Optional[str] = None,
          database: Union[str, "os.PathLike[str]", None] = None, jobs: Optional[int] = None,
@@ -110,10 +118,10 @@ def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str,
 
     problems: one or several. Each is a dict (fa2_attn.problem, fa2_attn.prepare) or a text
     "B=1,Hq=8,Sq=512,D=64,causal=1".
-    preset: "seeds", "paper", "quick". Without problems and presets: seeds.
+    preset: "seeds", "paper", "quick", "llm", "vision", "diffusion". Without problems and presets: seeds.
     device: the GPU to measure on.
     arch: "sm_80,sm_86" instead compiles for these SMs without a GPU, and the cost model chooses.
-    jobs: the number of compiling threads.
+    jobs: the number of compiling threads; 0 or None: all processors.
     budget: seconds after which tuning stops. A later call continues.
     progress: a function that is called with each line of progress. Default: the lines go to sys.stderr.
 
@@ -143,7 +151,7 @@ def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
     import subprocess
     import threading
     output: List[str] = []
-    last = ""
+    last = held = ""  # held: a message. The last one is the error that is raised
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -151,8 +159,12 @@ def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
         reader.start()
         try:
             for line in process.stderr:
+                if held:
+                    progress(held)
                 last = _in_python(line.rstrip("\n"))
-                progress(last)
+                held = last if last.startswith(_SAYS) else ""
+                if not held:
+                    progress(last)
         except BaseException:  # Ctrl-C, or progress failed: fa2-tune stores its measurements when it is terminated
             process.terminate()
             raise
@@ -160,4 +172,6 @@ def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
             reader.join()
     if process.returncode != 0:
         raise _error(process.returncode, last)
+    if held:
+        progress(held)
     return json.loads(output[0])

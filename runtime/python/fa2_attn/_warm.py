@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from . import _native
+from . import _frameworks, _native
 
 if TYPE_CHECKING:
     from ._native import Context, Explanation
 
 
+@_frameworks.suggesting
 def warm(model: Callable[..., Any], inputs: Any, *, backward: bool = False,
          context: "Optional[Context]" = None) -> "List[Explanation]":
     """Runs a PyTorch model once to see what it calls, and makes the kernel of each call ready.

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from . import _layouts, _native, _schedules
 from ._layouts import LAYOUTS
-from ._shares import Call, lengths_of, order_of, packed_settings, rows_of
+from ._shares import DROPOUT_ROWS, Call, lengths_of, order_of, packed_settings, rows_of
 from ._steps import BACKWARD, FORWARD
 
 __all__ = ["attention", "explain", "gather", "positions", "shard", "tune"]
@@ -62,7 +62,7 @@ def shard(tensor: Tensor, dim: Optional[int] = None, *, layout: str = "zigzag",
           group: Optional[dist.ProcessGroup] = None, cu_seqlens: Any = None) -> Tensor:
     """Returns this rank's rows of a tensor that every rank has whole. dim: the sequence, 1, or 0 with cu_seqlens."""
     dim = _dim_of(dim, cu_seqlens)
-    lengths = lengths_of(cu_seqlens) if cu_seqlens is not None else [tensor.shape[dim]]
+    lengths = _lengths_in(tensor.shape[dim], cu_seqlens)
     rows = rows_of(layout, dist.get_rank(group), dist.get_world_size(group), tuple(lengths), tensor.device)
     return tensor.index_select(dim, rows)
 
@@ -71,9 +71,9 @@ def gather(tensor: Tensor, dim: Optional[int] = None, *, layout: str = "zigzag",
            group: Optional[dist.ProcessGroup] = None, cu_seqlens: Any = None) -> Tensor:
     """Returns the whole tensor of which each rank has its rows: the inverse of shard. It has no gradient."""
     dim, ranks = _dim_of(dim, cu_seqlens), dist.get_world_size(group)
+    lengths = _lengths_in(tensor.shape[dim] * ranks, cu_seqlens)
     parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(ranks)]
     dist.all_gather(parts, tensor.detach().contiguous(), group=group)
-    lengths = lengths_of(cu_seqlens) if cu_seqlens is not None else [tensor.shape[dim] * ranks]
     return torch.cat(parts, dim).index_select(dim, order_of(layout, ranks, tuple(lengths), tensor.device))
 
 
@@ -87,11 +87,34 @@ def _place(group: Optional[dist.ProcessGroup], rank: Optional[int], ranks: Optio
     return dist.get_rank(group), dist.get_world_size(group)
 
 
+def _lengths_in(rows: int, cu_seqlens: Any) -> List[int]:
+    """Returns the lengths of the sequences in a tensor that has all rows."""
+    lengths = [rows] if cu_seqlens is None else lengths_of(cu_seqlens)
+    if sum(lengths) != rows:
+        raise ValueError(f"cu_seqlens ends with {sum(lengths)}, and the tensor has {rows} rows on all ranks together")
+    return lengths
+
+
 def _dim_of(dim: Optional[int], cu_seqlens: Any) -> int:
     return dim if dim is not None else 1 if cu_seqlens is None else 0
 
 
 # ---- what a call can have ----
+
+
+def _dropout_unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[str]:
+    """Returns why the parts of a schedule with some rows would not drop what one call drops; None: they do."""
+    count = _layouts.parts(call.layout, ranks)
+    if call.lengths is not None:
+        return "dropout of packed sequences needs all rows of each sequence in one call"
+    if count > 1 and call.layout == "striped":
+        return "dropout needs neighbouring rows, and striped rows are not"
+    for name, tensor in (("q", q), ("k", k))[:2 if schedule == "ring" else 1]:
+        rows = tensor.shape[1] * ranks // count
+        if count > 1 and rows % DROPOUT_ROWS:
+            return (f"dropout needs pieces of a multiple of {DROPOUT_ROWS} rows, and {name} has pieces of {rows}: pad "
+                    f"the sequence to a multiple of {DROPOUT_ROWS * count}")
+    return None
 
 
 def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[str]:
@@ -102,11 +125,8 @@ def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[st
             if heads % ranks:
                 return f"{name} has {heads} heads, which {ranks} ranks cannot share evenly"
         return None
-    if call.alibi_slopes is not None and schedule == "ring" and (
-            call.lengths is not None or (call.layout == "striped" and not call.causal)):
-        return "ALiBi needs keys on one side of each query; packed sequences and striped rows without causal have both"
-    if call.alibi_slopes is not None and schedule == "ring" and q.shape[call.dim] != k.shape[call.dim]:
-        return "ALiBi needs as many rows of q as of k on each rank"
+    if call.alibi_slopes is not None and schedule == "ring" and call.lengths is not None:
+        return "ALiBi in packed sequences: the distances between pieces differ from sequence to sequence"
     if call.alibi_slopes is not None and schedule == "gather" and not call.causal:
         return "ALiBi without a causal mask needs queries that end at the last key"
     if schedule == "ring" and call.window is not None and call.lengths is not None:
@@ -115,10 +135,10 @@ def _unfit(schedule: str, q: Any, k: Any, call: Call, ranks: int) -> Optional[st
         return "the queries of striped rows are at no neighbouring positions"
     if schedule == "gather" and call.window is not None and not call.causal:
         return "a window without a causal mask is not aligned to the last key of a rank's queries"
-    return None
+    return _dropout_unfit(schedule, q, k, call, ranks) if call.dropout_p > 0 else None
 
 
-def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor]) -> None:
+def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor], backward: bool) -> None:
     """Raises what is wrong with a call on this rank. given: positions that the caller uses."""
     ranks, rank_of_rows = dist.get_world_size(call.group), 4 if call.lengths is None else 3
     shape = "[B, S, H, D]" if call.lengths is None else "[T, H, D]"
@@ -151,6 +171,33 @@ def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor]) -> None:
         reason = _unfit(call.schedule, q, k, call, ranks)
         if reason is not None:
             raise NotImplementedError(f"schedule {call.schedule!r}: {reason}")
+    if q.numel() > 0 and k.numel() > 0:
+        _check_served(q, k, v, call, backward)
+
+
+def _check_served(q: Tensor, k: Tensor, v: Tensor, call: Call, backward: bool) -> None:
+    """Raises what attention on these tensors would raise: later, keys would already be on their way to other ranks."""
+    settings: Dict[str, Any] = {name: value for name, value in call.settings.items() if name != "context"}
+    settings.update(call.operands)
+    if call.lengths is not None:
+        settings.update(_own_lengths(q, call))
+    if call.dropout_p > 0:
+        settings.update(dropout_p=call.dropout_p, dropout_seed=call.dropout_seed)
+    ops: List[Any] = ["forward", "backward"] if backward else ["forward"]
+    for op in ops:
+        _context_of(q, call).explain(_native.problem(q, k, v, op=op, causal=call.causal, window=call.window,
+                                                     alibi_slopes=call.alibi_slopes, **settings))
+
+
+def _own_lengths(q: Tensor, call: Call) -> Dict[str, Any]:
+    """Returns the settings of a packed call on this rank's rows."""
+    rows = [length // dist.get_world_size(call.group) for length in call.lengths or ()]
+    return packed_settings(rows, rows, q.device)
+
+
+def _context_of(q: Tensor, call: Call) -> _native.Context:
+    context: _native.Context = call.settings.get("context") or _native.default_context(q.device.index or 0)
+    return context
 
 
 def _check_positions(given: Tensor, rows: int, call: Call) -> None:
@@ -172,13 +219,8 @@ def _check_positions(given: Tensor, rows: int, call: Call) -> None:
 
 def _flop_per_us(q: Tensor, k: Tensor, v: Tensor, call: Call) -> float:
     """Returns the rate of fa2's kernels by its estimate for the own rows and the own keys."""
-    settings: Dict[str, Any] = {}
-    if call.lengths is not None:
-        rows = [length // dist.get_world_size(call.group) for length in call.lengths]
-        settings = packed_settings(rows, rows, q.device)
-    problem = _native.problem(q, k, v, causal=call.causal, **settings)
-    context = call.settings.get("context") or _native.default_context(q.device.index or 0)
-    us = context.explain(problem)["estimate_us"]
+    settings = {} if call.lengths is None else _own_lengths(q, call)
+    us = _context_of(q, call).explain(_native.problem(q, k, v, causal=call.causal, **settings))["estimate_us"]
     return max(_flop(q, k, v, call, 1) / max(us, 1.0), 1.0)
 
 
@@ -203,7 +245,11 @@ _chosen: Any = weakref.WeakKeyDictionary()  # of each group: kinds of calls and 
 
 
 def _of_group(table: Any, group: Optional[dist.ProcessGroup], make: Any) -> Any:
+    if group is None and not dist.is_initialized():
+        raise ValueError("there is no process group: call torch.distributed.init_process_group first")
     key = dist.group.WORLD if group is None else group
+    if not isinstance(key, dist.ProcessGroup):
+        raise ValueError(f"group is {group!r}; it must be a process group that has this rank")
     if key not in table:
         table[key] = make()
     return table[key]
@@ -229,9 +275,10 @@ def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, kind: str, backward: bo
             chosen[kind] = fitting[0], f"it alone serves this call; {others}"
         else:
             known, work = _knowledge(q, call), _work(q, k, v, call, backward)
+            _measure_host(known, q, k, v, call, fitting, backward)
             times = known.times(kind, work, fitting)
             best = known.fastest(work, times)
-            chosen[kind] = best, _schedules.why(kind, known, times, best) + ("; " + others if others else "")
+            chosen[kind] = best, _schedules.why(kind, known, times, best, backward) + ("; " + others if others else "")
     return chosen[kind]
 
 
@@ -242,18 +289,42 @@ def _knowledge(q: Tensor, call: Call) -> _schedules.Knowledge:
     return known
 
 
+_FEW_ROWS, _HOST_ROUNDS = 32, 3
+
+
+def _measure_host(known: _schedules.Knowledge, q: Tensor, k: Tensor, v: Tensor, call: Call, fitting: List[str],
+                  backward: bool) -> None:
+    """Times calls of a few rows, which take the host longer than the device, for schedules that have no time yet."""
+    plain = call._replace(lengths=None, window=None, alibi_slopes=None, operands={}, dropout_p=0.0)
+    few = [tensor.new_zeros((1, _FEW_ROWS, *tensor.shape[-2:])) for tensor in (q, k, v)]
+
+    def once(schedule: str) -> None:
+        out, _, *kept = FORWARD[schedule](*few, plain)
+        if backward:
+            BACKWARD[schedule](torch.zeros_like(out), *kept, plain)
+
+    with torch.no_grad():
+        for schedule in fitting:
+            if (schedule, backward) not in known.host:
+                known.host[schedule, backward] = _schedules.time_calls(functools.partial(once, schedule), q.device,
+                                                                       call.group, _HOST_ROUNDS)
+
+
 # ---- the ranks agree ----
 
 
-def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> str:
-    def of(tensor: Any) -> str:
-        if not isinstance(tensor, Tensor):
-            return type(tensor).__name__
-        return f"{list(tensor.shape)} {str(tensor.dtype).replace('torch.', '')}"
+def _describe_tensor(tensor: Any) -> str:
+    if not isinstance(tensor, Tensor):
+        return type(tensor).__name__
+    return f"{list(tensor.shape)} {str(tensor.dtype).replace('torch.', '')}"
 
-    named = {**call.settings, "alibi_slopes": call.alibi_slopes, "window": call.window, "lengths": call.lengths}
+
+def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> str:
+    of = _describe_tensor
+    named = {**call.settings, **call.operands, "alibi_slopes": call.alibi_slopes, "window": call.window,
+             "lengths": call.lengths}
     return (f"q {of(q)}, k {of(k)}, v {of(v)}, layout {call.layout!r}, schedule {call.schedule!r}, causal {call.causal}, "
-            f"gradient {backward}, sinks {of(call.sinks)}, dropout_p {call.dropout_p}, "
+            f"gradient {backward}, dropout_p {call.dropout_p}, "
             f"deterministic {call.deterministic}, " + ", ".join(
                 f"{name} {of(value) if isinstance(value, Tensor) else value}"
                 for name, value in sorted(named.items()) if name != "context"))
@@ -266,30 +337,37 @@ _agreed: Any = weakref.WeakKeyDictionary()  # of each group, what its ranks agre
 
 def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Optional[Tensor], backward: bool,
            make: Callable[[], Call]) -> Tuple[Call, str]:
-    """Returns the call that `make` makes, and its kind.
-
-    Raises one error on every rank if the ranks' calls differ, or if one is wrong. Asks the others once for each kind of
-    call.
-    """
+    """Returns the call that `make` makes, and its kind. Raises what _agree_on does."""
     known: Set[str] = _of_group(_agreed, group, set)
     mine: Optional[str] = None
     wrong: Optional[Exception] = None
     try:
         call = make()
-        mine = _describe(q, k, v, call, backward)
+        mine = _describe(q, k, v, call, backward) + ("" if given is None else ", positions given")
         if mine in known and given is None:
             return call, mine
-        _check(q, k, v, call, given)
-        if backward and q.dtype == torch.float32:
-            raise NotImplementedError("q requires a gradient, and fa2 has none for float32")
+        _check(q, k, v, call, given, backward)
     except Exception as error:
         wrong = error  # the other ranks wait, whatever it is
+    _agree_on(mine, wrong, group, again=given is not None)
+    assert mine is not None
+    return call, mine
+
+
+def _agree_on(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup],
+              again: bool = False) -> None:
+    """Raises one error on every rank if the ranks' calls differ, or if one is wrong.
+
+    Asks the others once for each kind of call, or again if `again` is true. mine: this rank's kind, if it has one.
+    """
+    known: Set[str] = _of_group(_agreed, group, set)
+    if mine in known and wrong is None and not again:
+        return
     _raise_common(mine, wrong, group)
     assert mine is not None
     if len(known) >= _KINDS:
         known.clear()  # on all ranks at the same call
     known.add(mine)
-    return call, mine
 
 
 def _raise_common(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup]) -> None:
@@ -322,29 +400,32 @@ def _portable(error: Exception) -> Exception:
 # ---- autograd ----
 
 
-class _Attention(torch.autograd.Function):
+class Attention(torch.autograd.Function):
+    """Attention over the ranks' tensors. forward(q, k, v, call) returns out, lse and what backward needs.
+    backward(d_out, ..., call) returns the gradients of q, k and v, and those of call.operands by their names."""
+
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Optional[Tensor], call: Call) -> Any:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Any, forward: Callable[..., Tuple[Tensor, ...]],
+                backward: Callable[..., Any], *_: Tensor) -> Any:
         q, k, v = (_readable(tensor.detach()) for tensor in (q, k, v))
-        out, lse, *kept = FORWARD[call.schedule](q, k, v, call)
-        ctx.save_for_backward(*kept, *((out, lse) if len(kept) == 3 else ()))
-        ctx.call = call
+        out, lse, *kept = forward(q, k, v, call)
+        ctx.save_for_backward(*kept)
+        ctx.call, ctx.run = call, backward
         ctx.mark_non_differentiable(lse)
         return out, lse
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, _: Any) -> Any:
-        q, k, v, out, lse = ctx.saved_tensors
-        gradients = BACKWARD[ctx.call.schedule](d_out.contiguous(), q, k, v, out, lse, ctx.call)
-        d_sinks = gradients[3] if len(gradients) > 3 and ctx.needs_input_grad[3] else None
-        return (*gradients[:3], d_sinks, None)
+        *gradients, others = ctx.run(d_out.contiguous(), *ctx.saved_tensors, ctx.call)
+        return (*gradients, None, None, None, *(others.get(name) for name in ctx.call.operands))
 
 
 def _readable(tensor: Tensor) -> Tensor:
     """Returns a tensor that kernels can read: D contiguous, rows at multiples of 16 bytes."""
     steps = [stride for stride, extent in zip(tensor.stride()[:-1], tensor.shape) if extent > 1]
-    ready = tensor.stride(-1) == 1 and tensor.data_ptr() % 16 == 0 and all(step % 8 == 0 and step for step in steps)
+    grain = 16 // tensor.element_size()
+    ready = tensor.stride(-1) == 1 and tensor.data_ptr() % 16 == 0 and all(step % grain == 0 and step for step in steps)
     return tensor if ready else tensor.contiguous()
 
 
@@ -355,6 +436,9 @@ def _make_call(group: Optional[dist.ProcessGroup], layout: str, schedule: str, c
                softcap: Optional[float], scale: Optional[float], alibi_slopes: Optional[Tensor],
                sinks: Optional[Tensor], dropout_p: Optional[float], dropout_seed: Any, cu_seqlens: Any,
                deterministic: Optional[bool], context: Any) -> Call:
+    for name, value in (("causal", causal), ("deterministic", deterministic)):
+        if isinstance(value, str):
+            raise TypeError(f"{name} is {value!r}; it must be True or False")
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     if _wants_gradient(alibi_slopes):
@@ -364,8 +448,8 @@ def _make_call(group: Optional[dist.ProcessGroup], layout: str, schedule: str, c
         pair = (pair[0], -1)
     if dropout_p and dropout_seed is None:
         dropout_seed = int(torch.randint(1 << 62, ()))  # of the host's generator: nothing waits for a device
-    return Call(group, layout, schedule, bool(causal), None if pair == (-1, -1) else pair, alibi_slopes, sinks,
-                 float(dropout_p or 0), dropout_seed, deterministic,
+    return Call(group, layout, schedule, bool(causal), None if pair == (-1, -1) else pair, alibi_slopes,
+                 {} if sinks is None else {"sinks": sinks}, float(dropout_p or 0), dropout_seed, deterministic,
                  None if cu_seqlens is None else tuple(lengths_of(cu_seqlens)),
                  {"softcap": softcap, "scale": scale, "context": context})
 
@@ -387,14 +471,17 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     schedule: 'ring' passes K and V from rank to rank; the next step's travel while a step computes. 'gather' gives
     every rank all of them first, which takes P times their memory. 'ulysses' gives every rank some heads of all rows; Hq
     and Hkv are multiples of P. 'auto' takes the fastest by a model of the link and the kernels, which tune() corrects;
-    explain() says which and why. The first call of a group that leaves 'auto' a choice measures the link.
+    explain() says which and why. The first call of a group that leaves 'auto' a choice measures the link, and what the
+    host needs for a call.
     window: masks are exactly as on one GPU. With packed sequences by 'gather' (causal) and 'ulysses' only.
-    alibi_slopes: distances are as on one GPU. By 'ring' with as many rows of q as of k and without packed sequences
-    (striped: causal), by 'gather' causal, by 'ulysses' always. They have no gradient.
+    alibi_slopes: distances are as on one GPU. By 'ring' without packed sequences, by 'gather' causal, by 'ulysses'
+    always. They have no gradient.
     sinks: float32 [Hq], alike on all ranks. Its gradient covers the own rows (ulysses: heads): sum it over the
     ranks, like the gradients of other parameters.
-    dropout_p, dropout_seed: each pair of ranks draws for itself, so other elements are dropped than on one GPU. None
-    draws a seed from the host's generator. Backward drops what forward did.
+    dropout_p, dropout_seed: the elements are dropped that one call of fa2_attn.attention on the whole sequence drops with
+    this seed, if all ranks give it. None draws a seed from each host's generator. Backward drops what forward did. By
+    'ring' and 'gather' without packed sequences and striped rows, where pieces have a multiple of 64 rows: S is a multiple
+    of 64 P, or with 'zigzag' of 128 P. By 'ulysses' always.
     cu_seqlens: bounds of packed sequences on all ranks together, a list or a tensor (one on a GPU is waited for). Each
     sequence is divided by the layout. q is then [T / P, Hq, D], k and v [T / P, Hkv, D].
     positions: those that the caller uses for its rows, if they are to be checked. The check waits for the device.
@@ -403,16 +490,17 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     causal, softcap, scale, context: as in fa2_attn.attention.
 
     Raises one error on all ranks if their shapes, types or settings differ, or if one rank's are wrong. The ranks
-    compare them once for each kind of call: a rank that later calls otherwise than the rest waits until the group's
-    time-out.
+    compare them once for each kind of call. So if one rank later makes another call than the rest, and it is of a new
+    kind, that rank waits until the group's time-out; if both kinds are known, each rank computes its own.
     """
     backward = _wants_gradient(q, k, v, sinks)
     call, kind = _agree(q, k, v, group, positions, backward, functools.partial(
         _make_call, group, layout, schedule, causal, window, softcap, scale, alibi_slopes, sinks, dropout_p,
         dropout_seed, cu_seqlens, deterministic, context))
     chosen, _ = _choose(q, k, v, call, kind, backward)
-    apply: Any = _Attention.apply
-    out, lse = apply(q, k, v, sinks, call._replace(schedule=chosen))
+    apply: Any = Attention.apply
+    out, lse = apply(q, k, v, call._replace(schedule=chosen), FORWARD[chosen], BACKWARD[chosen],
+                     *call.operands.values())
     return (out, lse) if return_lse else out
 
 
@@ -430,6 +518,13 @@ def explain(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGrou
     return {"schedule": chosen, "reason": reason}
 
 
+def _agree_on_rounds(rounds: Any, group: Optional[dist.ProcessGroup]) -> None:
+    """Raises one error on every rank if their rounds differ or are wrong."""
+    is_right = isinstance(rounds, int) and rounds >= 1
+    wrong = None if is_right else ValueError(f"rounds is {rounds!r}; it must be a whole number, at least 1")
+    _raise_common(f"tune with rounds {rounds!r}", wrong, group)
+
+
 def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -> Dict[str, float]:
     """Times all schedules that serve a call, and returns their us. All ranks call it alike.
 
@@ -438,17 +533,16 @@ def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -
     knowledge lasts as long as the group.
     settings: as in attention, without schedule. If a tensor requires a gradient, backward is timed, too.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds is {rounds}; it must be at least 1")
+    _agree_on_rounds(rounds, settings.get("group"))
     attend: Dict[str, Any] = {name: value for name, value in settings.items() if name != "return_lse"}
     asked = {name: value for name, value in attend.items() if name not in ("dropout_seed", "positions")}
     explain(q, k, v, **asked)  # checks the call
     call = _make_call(**{**dict.fromkeys(("window", "softcap", "scale", "alibi_slopes", "sinks", "dropout_p",
                                           "cu_seqlens", "deterministic", "context", "group")),
                          "layout": "zigzag", "causal": False, **asked, "schedule": "auto", "dropout_seed": 0})
-    backward = _wants_gradient(q, k, v, call.sinks)
+    backward = _wants_gradient(q, k, v, *call.operands.values())
     kind, times = _describe(q, k, v, call, backward), {}
-    leaves = [tensor for tensor in (q, k, v, call.sinks) if tensor is not None and tensor.requires_grad]
+    leaves = [tensor for tensor in (q, k, v, *call.operands.values()) if tensor.requires_grad]
 
     def once(schedule: str) -> None:
         out: Any = attention(q, k, v, schedule=schedule, **attend)

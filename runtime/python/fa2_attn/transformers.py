@@ -4,15 +4,15 @@
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
 
 Supported are causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and
-other masks, learned biases of scores (T5), dynamic and static caches. Everything else goes to transformers' sdpa. A
-warning says so, once for each reason.
+other masks, learned biases of scores (T5), dynamic and static caches. In float32 there is no softcap or dropout.
+Everything else goes to transformers' sdpa. A warning says so, once for each reason.
 """
 
 import functools
 import warnings
 from typing import Any, Callable, Dict, Literal, NamedTuple, Optional, Set, Tuple
 
-from ._frameworks import need
+from ._frameworks import need, suggesting
 
 need("torch", "PyTorch", __name__)
 need("transformers", "Hugging Face's transformers", __name__)
@@ -34,6 +34,7 @@ __all__ = ["register"]
 _said: Set[str] = set()
 
 
+@suggesting
 def register(name: str = "fa2", *, sums: Literal["fp32", "fast"] = "fp32",
              scores: Literal["exact", "int8"] = "exact") -> None:
     """Registers attn_implementation=name for models that are created after this call.
@@ -144,7 +145,7 @@ def _refusal(query: Tensor, cache: Any) -> Optional[str]:
     """Returns why fa2 cannot compute this, or None."""
     if cache is not None:
         return "the cache is paged"
-    if query.dtype not in (torch.float16, torch.bfloat16):
+    if query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return f"the tensors are {query.dtype}"
     if not query.is_cuda:
         return f"the tensors are on device {query.device}"
@@ -207,12 +208,16 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
         scaling = width ** -0.5 if scaling is None else scaling
         query, key, value = padded(query, key, value)
     differentiated = bounds if not packed and needs_gradient(query, key, value, s_aux) else None
-    if differentiated is not None and key.shape[2] <= _MOST_MASKED:
-        mask, bounds, differentiated = _mask_of_keys(key, differentiated), None, None
+    is_masked = differentiated is not None and key.shape[2] <= _MOST_MASKED
+    if differentiated is None and not packed and bounds is not None and bounds.shape[-1] == 2:
+        is_masked = key.dtype == torch.float32  # its kernels do not skip padding before the keys
+    if bounds is not None and is_masked:  # without a gradient, the mask hides what is before, and ends are given
+        mask = _mask_of_keys(key, bounds)
+        bounds, differentiated = bounds[..., -1:] if differentiated is None else None, None
     # a single query sees all earlier keys anyway; this needs no causal kernel
     settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap,
-                                "scale": scaling, "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout,
-                                **permissions}
+                                "scale": scaling, "sinks": None if s_aux is None else s_aux.float(), "bias": mask,
+                                "dropout_p": dropout, **permissions}
     out: Tensor
     if packed or differentiated is not None:
         query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))

@@ -7,7 +7,7 @@
 #include "native.h"
 #include "runtime/base/problem.h"
 
-enum { Q, K, V, OUT, LSE, OPERANDS };
+enum { Q, K, V, OUT, LSE, CARRIED, OPERANDS };
 
 /* Returns true if the problem has a feature of inference. Models that use one outside torch.no_grad() seldom want a
  * gradient, so forward runs, and backward raises. */
@@ -34,11 +34,10 @@ static bool check_differentiable(const fa2_problem *problem)
         last = *problem;
         return true;
     }
-    PyErr_Format(PyExc_NotImplementedError,
-                 "q, k or v requires a gradient, and fa2 has none for this call yet (%s): call it "
-                 "under torch.no_grad() or on detached tensors",
-                 fa2_last_message());
-    return false;
+    return fa2py_refuse(PyExc_NotImplementedError,
+                        "q, k or v requires a gradient, and fa2 has none for this call yet (%s): call it "
+                        "under torch.no_grad() or on detached tensors",
+                        fa2_last_message());
 }
 
 PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
@@ -59,22 +58,32 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o, const
                                               .k = fa2py_tensor_of(call, &o[K]),
                                               .v = fa2py_tensor_of(call, &o[V]),
                                               .o = fa2py_tensor_of(call, &o[OUT]),
-                                              .lse = fa2py_floats_of(&o[LSE]),
-                                              .softmax_scale = call->scale};
+                                              .lse = fa2py_floats_of(&o[LSE])};
+    if (call->carried != NULL)
+        launch->args.forward.carried = fa2py_tensor_of(call, &o[CARRIED]);
     fa2py_features_put(call, &o[K], features, &launch->args);
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Writes the results of an empty call. Merging an empty result changes nothing, unless there are sinks. */
+/* Writes the results of an empty call. Merging an empty result changes nothing, unless its LSE is finite. */
 static bool answer(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
-    if (call->partial == FA2_PARTIAL_MERGE && features->of[FA2I_OPERAND_sinks].object == NULL)
+    if (call->carried != NULL)
+        return fa2py_refuse(PyExc_ValueError, "k has no rows: with carried, give keys, or convert carried");
+    const fa2py_operand *start = &features->of[FA2I_OPERAND_sinks];
+    if (call->partial == FA2_PARTIAL_MERGE && start->object == NULL)
         return true;
-    if (call->partial == FA2_PARTIAL_MERGE) {
-        PyErr_SetString(PyExc_ValueError, "k has no rows: with partial=\"merge\", give sinks to a call that has keys");
-        return false;
-    }
-    return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], &features->of[FA2I_OPERAND_sinks], stream);
+    if (call->partial == FA2_PARTIAL_MERGE)
+        return fa2py_refuse(PyExc_ValueError, "k has no rows: with partial=\"merge\", give %s to a call that has keys",
+                            start->name);
+    return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], start, stream);
+}
+
+/* Opens the result that is merged: float32, in the shape of out. */
+static bool open_carried(const fa2py_call *call, void *stream, fa2py_operand *o)
+{
+    return fa2py_open_fp32(call, &o[Q], "carried", call->carried, stream, &o[CARRIED]) &&
+           fa2py_check_shape(&o[CARRIED], &o[OUT]);
 }
 
 PyObject *fa2py_run(const fa2py_call *call)
@@ -84,7 +93,6 @@ PyObject *fa2py_run(const fa2py_call *call)
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
-
     bool ok = fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
               (call->fits == NULL || call->fits(call, o)) && fa2py_make_problem(call, o, &features, &problem);
     const bool is_empty = ok && fa2py_is_empty(o, &problem);
@@ -93,7 +101,8 @@ PyObject *fa2py_run(const fa2py_call *call)
     ok = ok && (!is_empty || fa2py_check_problem(&problem)) &&
          (!call->differentiable || check_differentiable(&problem)) &&
          fa2py_open_out(call, &o[Q], &o[V], call->out, launch.stream, &o[OUT]) &&
-         (!call->want_lse || fa2py_open_lse(call, &o[Q], call->lse, launch.stream, &o[LSE]));
+         (!call->want_lse || fa2py_open_lse(call, &o[Q], call->lse, launch.stream, &o[LSE])) &&
+         (call->carried == NULL || open_carried(call, launch.stream, o));
     if (ok && (is_empty ? answer(call, o, &features, launch.stream) : launch_forward(call, o, &features, &launch))) {
         result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
         if (!call->want_lse)
@@ -106,13 +115,23 @@ PyObject *fa2py_run(const fa2py_call *call)
 
 /* ---- the functions ---- */
 
-enum { ARG_CAUSAL = 3, ARG_OUT = ARG_CAUSAL + FA2PY_SETTINGS, ARG_RETURN_LSE, ARGS, ARG_GRAD = ARGS };
+enum {
+    ARG_CAUSAL = 3,
+    ARG_OUT = ARG_CAUSAL + FA2PY_SETTINGS,
+    ARG_RETURN_LSE,
+    ARGS,
+    ARG_GRAD = ARGS,
+    ARG_ORIGIN,
+    ARG_SHIFT,
+    LAUNCH_ARGS
+};
 
-static const char *const words[] = {"q", "k", "v", "out", "return_lse", "differentiable"};
-static PyObject *interned[ARG_GRAD + 1];
+static const char *const words[] = {
+    "q", "k", "v", "out", "return_lse", "differentiable", "dropout_origin", "distance_shift"};
+static PyObject *interned[LAUNCH_ARGS];
 static const fa2py_signature attention_signature = {"attention", ARGS,           3,       3, words,
                                                     ARG_CAUSAL,  FA2PY_SETTINGS, interned};
-static const fa2py_signature launch_signature = {"launch",   ARG_GRAD + 1,   3,       3, words,
+static const fa2py_signature launch_signature = {"launch",   LAUNCH_ARGS,    3,       3, words,
                                                  ARG_CAUSAL, FA2PY_SETTINGS, interned};
 
 static bool parse(PyObject *const *values, fa2py_call *call)
@@ -122,7 +141,9 @@ static bool parse(PyObject *const *values, fa2py_call *call)
         call->out = values[ARG_OUT];
     return fa2py_parse_settings(values + ARG_CAUSAL, call) &&
            fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &call->want_lse) &&
-           fa2py_parse_truth(values[ARG_GRAD], "differentiable", &call->differentiable);
+           fa2py_parse_truth(values[ARG_GRAD], "differentiable", &call->differentiable) &&
+           fa2py_parse_origin(values[ARG_ORIGIN], &call->origin) &&
+           fa2py_parse_shift(values[ARG_SHIFT], &call->distance_shift);
 }
 
 PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -142,12 +163,36 @@ static bool is_given(PyObject *value)
 
 /* ---- partial results ---- */
 
-enum { PARTIAL_OUT = ARG_CAUSAL + FA2PY_SETTINGS, PARTIAL_LSE, PARTIAL_HOW, PARTIAL_ARGS };
+enum {
+    PARTIAL_OUT = ARG_CAUSAL + FA2PY_SETTINGS,
+    PARTIAL_LSE,
+    PARTIAL_HOW,
+    PARTIAL_CARRIED,
+    PARTIAL_ORIGIN,
+    PARTIAL_SHIFT,
+    PARTIAL_ARGS
+};
 
-static const char *const partial_words[] = {"q", "k", "v", "out", "lse", "partial"};
+static const char *const partial_words[] = {
+    "q", "k", "v", "out", "lse", "partial", "carried", "dropout_origin", "distance_shift"};
 static PyObject *partial_interned[PARTIAL_ARGS];
 static const fa2py_signature partial_signature = {"attention_partial", PARTIAL_ARGS,    3, 3, partial_words, ARG_CAUSAL,
                                                   FA2PY_SETTINGS,      partial_interned};
+
+/* Raises ValueError unless what is merged is given, once. */
+static bool check_merged(const fa2py_call *call)
+{
+    const char *wrong = NULL;
+    if (call->carried != NULL && call->partial != FA2_PARTIAL_NONE)
+        wrong = "partial and carried are both given; with carried, out is in q's type";
+    else if (call->carried != NULL && call->lse == NULL)
+        wrong = "carried is given, but lse is not: it holds the LSE of carried";
+    else if (call->partial == FA2_PARTIAL_MERGE && (call->out == NULL || call->lse == NULL))
+        wrong = "partial is \"merge\", but out and lse are not both given: they hold the result that is merged";
+    if (wrong != NULL)
+        PyErr_SetString(PyExc_ValueError, wrong);
+    return wrong == NULL;
+}
 
 PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -159,16 +204,14 @@ PyObject *fa2py_attention_partial(PyObject *module, PyObject *const *args, Py_ss
                        .tensors = {values[Q], values[K], values[V]},
                        .out = is_given(values[PARTIAL_OUT]) ? values[PARTIAL_OUT] : NULL,
                        .lse = is_given(values[PARTIAL_LSE]) ? values[PARTIAL_LSE] : NULL,
+                       .carried = is_given(values[PARTIAL_CARRIED]) ? values[PARTIAL_CARRIED] : NULL,
                        .want_lse = true};
-    if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) || !fa2py_parse_partial(values[PARTIAL_HOW], &call.partial))
+    if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) || !fa2py_parse_partial(values[PARTIAL_HOW], &call.partial) ||
+        !fa2py_parse_origin(values[PARTIAL_ORIGIN], &call.origin) ||
+        !fa2py_parse_shift(values[PARTIAL_SHIFT], &call.distance_shift) || !check_merged(&call))
         return NULL;
-    if (call.partial == FA2_PARTIAL_NONE)
+    if (call.partial == FA2_PARTIAL_NONE && call.carried == NULL)
         call.partial = FA2_PARTIAL_WRITE;
-    if (call.partial == FA2_PARTIAL_MERGE && (call.out == NULL || call.lse == NULL)) {
-        PyErr_SetString(PyExc_ValueError, "partial is \"merge\", but out and lse are not both given: they hold the "
-                                          "result that is merged");
-        return NULL;
-    }
     return fa2py_run(&call);
 }
 
@@ -191,9 +234,9 @@ static fa2py_way find_way(PyObject *const *values)
         if (features[i] != NULL && is_of_numbers(i))
             tensors[count++] = features[i];
     const fa2py_way way = fa2py_torch_way(tensors, count);
-    if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_DROPOUT_P]) &&
+    if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_dropout_p]) &&
         !is_given(features[FA2I_OPERAND_seed_at])) {
-        const int drops = PyObject_IsTrue(settings[FA2PY_SET_DROPOUT_P]);
+        const int drops = PyObject_IsTrue(settings[FA2PY_SET_dropout_p]);
         if (drops <= 0)
             return drops == 0 ? way : FA2PY_WAY_ERROR;
         const fa2py_framework *framework = fa2py_framework_of(values[Q]);
@@ -212,10 +255,10 @@ static bool check_simple(PyObject *const *values)
     bool truth = false;
     int32_t permission = 0;
     uint64_t number = 0;
-    return fa2py_parse_truth(settings[FA2PY_SET_CAUSAL], "causal", &truth) &&
-           fa2py_parse_truth(settings[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &truth) &&
-           fa2py_parse_permission(settings[FA2PY_SET_SUMS], FA2I_FIELD_sums, &permission) &&
-           fa2py_parse_permission(settings[FA2PY_SET_SCORES], FA2I_FIELD_scores, &permission) &&
+    return fa2py_parse_truth(settings[FA2PY_SET_causal], "causal", &truth) &&
+           fa2py_parse_truth(settings[FA2PY_SET_rotary_interleaved], "rotary_interleaved", &truth) &&
+           fa2py_parse_permission(settings[FA2PY_SET_sums], FA2I_FIELD_sums, &permission) &&
+           fa2py_parse_permission(settings[FA2PY_SET_scores], FA2I_FIELD_scores, &permission) &&
            fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &truth) &&
            (seed == NULL || !PyLong_Check(seed) || fa2py_parse_seed(seed, "dropout_seed", &number));
 }
@@ -223,7 +266,7 @@ static bool check_simple(PyObject *const *values)
 /* Calls PyTorch's functions. They may keep the window until backward, so a mutable one becomes a tuple. */
 static PyObject *attend_by_torch(fa2py_way way, PyObject **values)
 {
-    PyObject **window = &values[ARG_CAUSAL + FA2PY_SET_WINDOW], *tuple = NULL, *result = NULL;
+    PyObject **window = &values[ARG_CAUSAL + FA2PY_SET_window], *tuple = NULL, *result = NULL;
     if (!check_simple(values) || !fa2py_check_new(values + ARG_CAUSAL + FA2PY_SET_FEATURES))
         return NULL;
     if (is_given(*window) && !PyTuple_Check(*window)) {
@@ -272,8 +315,7 @@ static bool parse_op(PyObject *value, fa2_op *ret_op)
     if (known && op != FA2_OP_MERGE) /* a merge has no q */
         return true;
     PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "op is %R; it must be \"forward\" or \"backward\"", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "op is %R; it must be \"forward\" or \"backward\"", value);
 }
 
 PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)

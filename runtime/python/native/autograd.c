@@ -10,14 +10,6 @@ enum { CTX, SETTINGS, TENSORS };           /* forward's arguments */
 enum { OUT, LSE, ROWS, SAVED = ROWS + 3 }; /* saved tensors of a call on three tensors */
 enum { NEEDS_ROWS = TENSORS - SETTINGS };  /* index of q in needs_input_grad */
 
-_Static_assert(FA2PY_PLAIN_SETTINGS == FA2PY_PLAIN_DETERMINISTIC + 1,
-               "all but whether to be deterministic are settings of a call");
-
-const int fa2py_plain_places[FA2PY_PLAIN_DETERMINISTIC] = {
-    [FA2PY_PLAIN_CAUSAL] = FA2PY_SET_CAUSAL,   [FA2PY_PLAIN_WINDOW] = FA2PY_SET_WINDOW,
-    [FA2PY_PLAIN_SOFTCAP] = FA2PY_SET_SOFTCAP, [FA2PY_PLAIN_SCALE] = FA2PY_SET_SCALE,
-    [FA2PY_PLAIN_LAYOUT] = FA2PY_SET_LAYOUT,   [FA2PY_PLAIN_CONTEXT] = FA2PY_SET_CONTEXT};
-
 /* Names as Python strings, made once, so that calls need not convert them. */
 enum { SAVE_FOR_BACKWARD, SETTINGS_OF, SAVED_TENSORS, NEEDS_INPUT_GRAD, NAMES };
 static PyObject *names[NAMES];
@@ -35,13 +27,11 @@ static bool intern_names(void)
 static bool make_call(fa2_op op, PyObject *settings, PyObject *const tensors[3], fa2py_call *call)
 {
     PyObject *values[FA2PY_SETTINGS] = {NULL};
-    if (!PyTuple_Check(settings) || PyTuple_Size(settings) != FA2PY_PLAIN_SETTINGS) {
-        PyErr_Format(PyExc_TypeError, "the settings are %R; they must be a tuple of %d", settings,
-                     FA2PY_PLAIN_SETTINGS);
-        return false;
-    }
+    if (!PyTuple_Check(settings) || PyTuple_Size(settings) != FA2PY_PLAIN_SETTINGS)
+        return fa2py_refuse(PyExc_TypeError, "the settings are %R; they must be a tuple of %d", settings,
+                            FA2PY_PLAIN_SETTINGS);
     for (int i = 0; i < FA2PY_PLAIN_DETERMINISTIC; i++)
-        values[fa2py_plain_places[i]] = PyTuple_GetItem(settings, i);
+        values[fa2py_plain_place(i)] = PyTuple_GetItem(settings, i);
     *call = (fa2py_call){.op = op, .tensors = {tensors[0], tensors[1], tensors[2]}};
     return fa2py_parse_settings(values, call);
 }
@@ -78,8 +68,7 @@ static PyObject *unpacked(PyObject *const *tensors, Py_ssize_t count)
     }
     if (every != NULL && PyTuple_Size(every) != 3) {
         PyErr_Format(PyExc_ValueError,
-                     "a packed tensor has %zd parts in its third last dimension; (q, kv) has 2 there, "
-                     "(qkv,) 3",
+                     "a packed tensor has %zd parts in its third last dimension; (q, kv) has 2 there, (qkv,) 3",
                      PyTuple_Size(every) - (count - 1));
         Py_CLEAR(every);
     }
@@ -90,10 +79,8 @@ static PyObject *unpacked(PyObject *const *tensors, Py_ssize_t count)
 PyObject *fa2py_plain_forward(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    if (count <= TENSORS || count > TENSORS + 3) {
-        PyErr_Format(PyExc_TypeError, "plain_forward(ctx, settings, *tensors) got %zd arguments", count);
-        return NULL;
-    }
+    if (count <= TENSORS || count > TENSORS + 3)
+        return PyErr_Format(PyExc_TypeError, "plain_forward(ctx, settings, *tensors) got %zd arguments", count);
     PyObject *const *tensors = args + TENSORS, *every = NULL, *made = NULL, *out = NULL;
     PyObject *rows[3] = {tensors[0]};
     bool ok = intern_names();
@@ -166,10 +153,8 @@ PyObject *fa2py_plain_node(PyObject *module, PyObject *type)
 {
     static PyMethodDef method = {"apply", backward, METH_O, NULL};
     (void)module;
-    if (!PyType_Check(type)) {
-        PyErr_SetString(PyExc_TypeError, "plain_node(type)");
-        return NULL;
-    }
+    if (!PyType_Check(type))
+        return PyErr_Format(PyExc_TypeError, "plain_node(type)");
     if (!intern_names())
         return NULL;
     PyObject *apply = PyDescr_NewMethod((PyTypeObject *)type, &method);

@@ -1,6 +1,7 @@
 /*
  * attention_backward(d_out, q, k, v, out, lse, ...): the gradients of tensors, without autograd.
  */
+#include <stdio.h>
 #include "native.h"
 #include "runtime/base/problem.h"
 
@@ -21,11 +22,26 @@ enum {
     ARG_DSINKS,
     ARG_DBIAS,
     ARG_PARTIAL,
+    ARG_ORIGIN,
+    ARG_SHIFT,
     ARGS
 };
 
-static const char *const words[] = {"d_out", "q",  "k",  "v",      "out",   "lse",    "deterministic",
-                                    "dq",    "dk", "dv", "dsinks", "dbias", "partial"};
+static const char *const words[] = {"d_out",
+                                    "q",
+                                    "k",
+                                    "v",
+                                    "out",
+                                    "lse",
+                                    "deterministic",
+                                    "dq",
+                                    "dk",
+                                    "dv",
+                                    "dsinks",
+                                    "dbias",
+                                    "partial",
+                                    "dropout_origin",
+                                    "distance_shift"};
 static PyObject *interned[ARGS];
 static const fa2py_signature signature = {"attention_backward", ARGS,           6,       6, words,
                                           ARG_CAUSAL,           FA2PY_SETTINGS, interned};
@@ -65,40 +81,46 @@ static bool open_all(const fa2py_call *call, const fa2py_backward *given, fa2_pr
     return true;
 }
 
-/* Creates float32 [heads]. */
-static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand *o)
-{
-    const int64_t shape[1] = {problem->heads_q};
-    if (!problem->sinks) {
-        PyErr_SetString(PyExc_ValueError, "dsinks is wanted, and there are no sinks");
-        return false;
-    }
-    PyObject *made = fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1}, 1, shape,
-                                 "dsinks=False, or tensors of a library that fa2 knows");
-    const bool ok = made != NULL && fa2py_open_any(&o[Q], "dsinks", made, stream, &o[DSINKS]);
-    Py_XDECREF(made);
-    return ok;
-}
+/* The gradients of features' tensors. DSINKS + i is theirs. */
+static const struct {
+    fa2i_operand_id input, gradient;
+} of_features[FA2PY_FEATURE_GRADIENTS] = {{FA2I_OPERAND_sinks, FA2I_OPERAND_dsinks},
+                                          {FA2I_OPERAND_bias, FA2I_OPERAND_dbias}};
 
-/* Creates float32 in the shape of the bias. With deterministic, every batch, head and query has its own entries. */
-static bool open_dbias(const fa2py_features *features, fa2_problem *problem, void *stream, fa2py_operand *o)
+/* Creates float32 in the input's shape. With deterministic, every batch, head and query has its own entries of
+ * dbias. */
+static bool open_of_feature(const fa2py_features *features, int which, fa2_problem *problem, void *stream,
+                            fa2py_operand *o)
 {
-    const fa2py_operand *bias = &features->of[FA2I_OPERAND_bias];
+    const int input = of_features[which].input;
+    const bool is_bias = input == FA2I_OPERAND_bias;
+    const char *name = fa2i_operands[of_features[which].gradient].name;
+    char advice[80];
+    const dl_tensor *like = &features->of[input].view.tensor;
     const int64_t most[FA2PY_RANK] = {problem->batch, problem->heads_q, problem->seq_q, problem->seq_k};
-    if (problem->bias == FA2_BIAS_NONE || problem->bias == FA2_BIAS_BOOL) {
-        PyErr_SetString(PyExc_ValueError, "dbias is wanted, and there is no bias of numbers");
-        return false;
-    }
+    if (features->of[input].object == NULL || (is_bias && problem->bias == FA2_BIAS_BOOL))
+        return fa2py_refuse(PyExc_ValueError, "%s is wanted, and there %s %s%s", name, is_bias ? "is no" : "are no",
+                            fa2i_operands[input].name, is_bias ? " of numbers" : "");
+    snprintf(advice, sizeof advice, "%s=False, or tensors of a library that fa2 knows", name);
     PyObject *made = fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1},
-                                 FA2PY_RANK, problem->deterministic ? most : bias->view.tensor.shape,
-                                 "dbias=False, or tensors of a library that fa2 knows");
-    const bool ok = made != NULL && fa2py_open_any(&o[Q], "dbias", made, stream, &o[DBIAS]);
+                                 like->ndim, is_bias && problem->deterministic ? most : like->shape, advice);
+    const bool ok = made != NULL && fa2py_open_any(&o[Q], name, made, stream, &o[DSINKS + which]);
     Py_XDECREF(made);
-    problem->bias += FA2_BIAS_BOOL; /* the same type with a gradient; problem.h asserts this order */
+    if (is_bias)
+        problem->bias += FA2_BIAS_BOOL; /* the same type with a gradient; problem.h asserts this order */
     return ok;
 }
 
-/* Returns the gradients of q, k and v, None for each that is not wanted; then those wanted of sinks and bias. */
+static bool open_of_features(const fa2py_backward *given, const fa2py_features *features, fa2_problem *problem,
+                             void *stream, fa2py_operand *o)
+{
+    for (int i = 0; i < FA2PY_FEATURE_GRADIENTS; i++)
+        if (given->want[i] && !open_of_feature(features, i, problem, stream, o))
+            return false;
+    return true;
+}
+
+/* Returns the gradients of q, k and v, None for each that is not wanted; then those wanted of features. */
 static PyObject *gradients_of(const fa2py_operand *o)
 {
     Py_ssize_t count = DSINKS - DQ;
@@ -108,12 +130,7 @@ static PyObject *gradients_of(const fa2py_operand *o)
     for (int i = DSINKS; i <= DBIAS; i++)
         if (o[i].object != NULL)
             objects[count++] = o[i].object;
-    PyObject *made = PyTuple_New(count);
-    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
-        Py_INCREF(objects[i]);
-        (void)PyTuple_SetItem(made, i, objects[i]);
-    }
-    return made;
+    return fa2py_tuple(objects, count);
 }
 
 static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features,
@@ -128,11 +145,10 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, cons
                                                 .dq = fa2py_tensor_of(call, &o[DQ]),
                                                 .dk = fa2py_tensor_of(call, &o[DK]),
                                                 .dv = fa2py_tensor_of(call, &o[DV]),
-                                                .lse = fa2py_floats_of(&o[LSE]),
-                                                .softmax_scale = call->scale};
+                                                .lse = fa2py_floats_of(&o[LSE])};
     fa2py_features_put(call, &o[K], features, &launch->args);
-    fa2py_feature_put(call, FA2I_OPERAND_dsinks, &o[DSINKS], &launch->args);
-    fa2py_feature_put(call, FA2I_OPERAND_dbias, &o[DBIAS], &launch->args);
+    for (int i = 0; i < FA2PY_FEATURE_GRADIENTS; i++)
+        fa2py_feature_put(call, of_features[i].gradient, &o[DSINKS + i], &launch->args);
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
@@ -141,10 +157,8 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, cons
 static bool answer(const fa2py_call *call, const fa2py_operand *o, void *stream)
 {
     const bool has_queries = o[Q].shape[0] > 0 && o[Q].shape[1] > 0 && o[Q].shape[2] > 0;
-    if (call->partial != FA2_PARTIAL_NONE && has_queries && o[DSINKS].object != NULL) {
-        PyErr_SetString(PyExc_ValueError, "k has no rows: with partial, take dsinks from a call that has keys");
-        return false;
-    }
+    if (call->partial != FA2_PARTIAL_NONE && has_queries && o[DSINKS].object != NULL)
+        return fa2py_refuse(PyExc_ValueError, "k has no rows: with partial, take dsinks from a call that has keys");
     for (int i = call->partial == FA2_PARTIAL_MERGE ? DSINKS : DQ; i <= DBIAS; i++)
         if (!fa2py_set_zero(&o[i], stream))
             return false;
@@ -159,10 +173,8 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
     bool is_empty = false;
-
     if (open_all(call, given, &problem, &launch, o, &features, &is_empty) &&
-        (!given->want_dsinks || open_dsinks(&problem, launch.stream, o)) &&
-        (!given->want_dbias || open_dbias(&features, &problem, launch.stream, o)) &&
+        open_of_features(given, &features, &problem, launch.stream, o) &&
         (is_empty ? answer(call, o, launch.stream) : launch_backward(call, o, &features, &launch)))
         result = gradients_of(o);
     fa2py_features_done(&features);
@@ -178,10 +190,9 @@ static bool check_merged(const fa2py_call *call, const fa2py_backward *given)
         PyObject *gradient = given->gradients[i];
         if (gradient != NULL && gradient != Py_None && gradient != Py_True)
             continue;
-        PyErr_Format(PyExc_ValueError,
-                     "partial is \"merge\", but %s is not given: give the float32 tensor that is added to, or False",
-                     names[i]);
-        return false;
+        return fa2py_refuse(
+            PyExc_ValueError,
+            "partial is \"merge\", but %s is not given: give the float32 tensor that is added to, or False", names[i]);
     }
     return true;
 }
@@ -199,15 +210,15 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
                             .gradients = {values[ARG_DQ], values[ARG_DK], values[ARG_DV]}};
     if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) ||
         !fa2py_parse_truth(values[ARG_DETERMINISTIC], "deterministic", &call.deterministic) ||
-        !fa2py_parse_truth(values[ARG_DSINKS], "dsinks", &given.want_dsinks) ||
-        !fa2py_parse_truth(values[ARG_DBIAS], "dbias", &given.want_dbias) ||
-        !fa2py_parse_partial(values[ARG_PARTIAL], &call.partial))
+        !fa2py_parse_truth(values[ARG_DSINKS], "dsinks", &given.want[0]) ||
+        !fa2py_parse_truth(values[ARG_DBIAS], "dbias", &given.want[1]) ||
+        !fa2py_parse_partial(values[ARG_PARTIAL], &call.partial) ||
+        !fa2py_parse_origin(values[ARG_ORIGIN], &call.origin) ||
+        !fa2py_parse_shift(values[ARG_SHIFT], &call.distance_shift))
         return NULL;
     if (!check_merged(&call, &given))
         return NULL;
-    if (values[ARG_DQ] == Py_False && values[ARG_DK] == Py_False && values[ARG_DV] == Py_False) {
-        PyErr_SetString(PyExc_ValueError, "dq, dk and dv are False; at least one gradient is wanted");
-        return NULL;
-    }
+    if (values[ARG_DQ] == Py_False && values[ARG_DK] == Py_False && values[ARG_DV] == Py_False)
+        return PyErr_Format(PyExc_ValueError, "dq, dk and dv are False; at least one gradient is wanted");
     return fa2py_run_backward(&call, &given);
 }

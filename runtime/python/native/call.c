@@ -7,12 +7,9 @@
 #include "runtime/base/problem.h"
 
 const char *const fa2py_setting_words[FA2PY_SETTINGS] = {
-    "causal",    "window",       "softcap",      "scale",
-    "layout",
-#define KEYWORD(word, doc) #word,
-#include "keywords.def"
-    "dropout_p", "max_seqlen_q", "max_seqlen_k", "rotary_interleaved",
-    "sums",      "scores",       "context",      "stream"};
+#define SETTING(word, ...) #word,
+#include "settings.def"
+    "context", "stream"};
 
 static const char *word_of(const fa2py_signature *signature, int i)
 {
@@ -32,7 +29,7 @@ static bool intern(const fa2py_signature *signature)
     return true;
 }
 
-static int find_name(const fa2py_signature *signature, PyObject *name)
+int fa2py_find_parameter(const fa2py_signature *signature, PyObject *name)
 {
     for (int i = 0; i < signature->count; i++)
         if (signature->interned[i] == name)
@@ -40,7 +37,14 @@ static int find_name(const fa2py_signature *signature, PyObject *name)
     for (int i = 0; i < signature->count; i++)
         if (PyUnicode_CompareWithASCIIString(name, word_of(signature, i)) == 0)
             return i;
-    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", signature->name, name);
+    fa2i_nearest meant = {0};
+    PyObject *text = PyUnicode_AsUTF8String(name);
+    for (int i = 0; text != NULL && i < signature->count; i++)
+        fa2py_nearest_try(&meant, text, word_of(signature, i));
+    if (text != NULL)
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R%s%s%s", signature->name, name,
+                     FA2PY_MEANT(meant));
+    Py_XDECREF(text);
     return -1;
 }
 
@@ -50,31 +54,37 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
     const Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
     if (signature->interned[signature->count - 1] == NULL && !intern(signature))
         return false;
-    if (count > signature->positional) {
-        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments but %zd were given", signature->name,
-                     signature->positional, count);
-        return false;
-    }
+    if (count > signature->positional)
+        return fa2py_refuse(PyExc_TypeError, "%s() takes %d positional arguments but %zd were given", signature->name,
+                            signature->positional, count);
     for (int i = 0; i < FA2PY_PARAMETERS_MAX; i++)
         values[i] = i < count ? args[i] : NULL;
     for (Py_ssize_t i = 0; i < named; i++) {
-        const int at = find_name(signature, PyTuple_GetItem(names, i));
+        const int at = fa2py_find_parameter(signature, PyTuple_GetItem(names, i));
         if (at < 0)
             return false;
-        if (values[at] != NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'", signature->name,
-                         word_of(signature, at));
-            return false;
-        }
+        if (values[at] != NULL)
+            return fa2py_refuse(PyExc_TypeError, "%s() got multiple values for argument '%s'", signature->name,
+                                word_of(signature, at));
         values[at] = args[count + i];
     }
     for (int i = 0; i < signature->required; i++) {
-        if (values[i] == NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() is missing its argument '%s'", signature->name, word_of(signature, i));
-            return false;
-        }
+        if (values[i] == NULL)
+            return fa2py_refuse(PyExc_TypeError, "%s() is missing its argument '%s'", signature->name,
+                                word_of(signature, i));
     }
     return true;
+}
+
+PyObject *fa2py_tuple(PyObject *const *values, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *value = values[i] != NULL ? values[i] : Py_None;
+        Py_INCREF(value);
+        (void)PyTuple_SetItem(tuple, i, value);
+    }
+    return tuple;
 }
 
 /* ---- settings ---- */
@@ -105,10 +115,8 @@ bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth)
     *ret_truth = value == Py_True;
     if (value == NULL || value == Py_False || value == Py_True)
         return true;
-    if (!is_truth(value)) {
-        PyErr_Format(PyExc_TypeError, "%s is %R; a bool is wanted", name, value);
-        return false;
-    }
+    if (!is_truth(value))
+        return fa2py_refuse(PyExc_TypeError, "%s is %R; a bool is wanted", name, value);
     const int truth = PyObject_IsTrue(value);
     *ret_truth = truth > 0;
     return truth >= 0;
@@ -126,13 +134,60 @@ bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed)
     return false;
 }
 
+/* Parses a number of dropout_origin. The library checks its value. */
+static bool parse_place(PyObject *value, int32_t *ret_place)
+{
+    int beyond = 0;
+    PyObject *number = PyNumber_Index(value);
+    const long long wide = number != NULL ? PyLong_AsLongLongAndOverflow(number, &beyond) : -1;
+    Py_XDECREF(number);
+    *ret_place = (int32_t)wide;
+    return number != NULL && beyond == 0 && wide >= INT32_MIN && wide <= INT32_MAX;
+}
+
+bool fa2py_parse_origin(PyObject *value, fa2_dropout_origin *ret_origin)
+{
+    *ret_origin = (fa2_dropout_origin){.row = 0};
+    if (!is_given(value))
+        return true;
+    int32_t *const members[] = {&ret_origin->row, &ret_origin->column, &ret_origin->head, &ret_origin->heads};
+    PyObject *four = PySequence_Tuple(value);
+    bool ok = four != NULL && PyTuple_Size(four) == 4;
+    for (int i = 0; ok && i < 4; i++)
+        ok = parse_place(PyTuple_GetItem(four, i), members[i]);
+    Py_XDECREF(four);
+    if (ok)
+        return true;
+    PyErr_Clear();
+    return fa2py_refuse(
+        PyExc_ValueError,
+        "dropout_origin is %R; it must be four numbers of 32 bits: the first row, column and head in the whole, "
+        "and its heads",
+        value);
+}
+
+/* Returns a number, or -1 with a TypeError that names it. */
+static double number_of(PyObject *value, const char *name)
+{
+    const double number = PyFloat_AsDouble(value);
+    if (number == -1.0 && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError))
+        PyErr_Format(PyExc_TypeError, "%s is %R; it must be a number", name, value);
+    return number;
+}
+
+bool fa2py_parse_shift(PyObject *value, float *ret_shift)
+{
+    *ret_shift = is_given(value) ? (float)number_of(value, "distance_shift") : 0;
+    return PyErr_Occurred() == NULL;
+}
+
 /* Parses a factor, which must be finite and more than 0. If it is not given, the result is 0. */
 static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, float *ret_factor)
 {
     *ret_factor = 0;
     if (!is_given(value))
         return true;
-    const double factor = PyFloat_AsDouble(value);
+    const double factor = number_of(value, name);
     if (factor == -1.0 && PyErr_Occurred())
         return false;
     if (zero_is_none && factor == 0)
@@ -140,8 +195,20 @@ static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, f
     *ret_factor = (float)factor;
     if (isfinite(*ret_factor) && *ret_factor > 0)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is %R; it must be finite and more than 0", name, value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s is %R; it must be finite and more than 0", name, value);
+}
+
+static bool parse_factors(PyObject *const *values, fa2i_factors *factors)
+{
+#define NOTHING      false
+#define ASKED(field) true
+#define FA2I_FACTOR(member, needs, keyword, doc)                                                                       \
+    &&parse_factor(values[FA2PY_SET_##keyword], #keyword, needs, &factors->member)
+    return true
+#include "runtime/base/factors.def"
+        ;
+#undef ASKED
+#undef NOTHING
 }
 
 /* The library's limit of lengths. A larger bound means all keys. */
@@ -184,9 +251,7 @@ static bool parse_window(PyObject *value, int32_t *ret_left, int32_t *ret_right)
     if (!ok) {
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError,
-                     "window is %R; it must be two numbers, the keys before and after the query's "
-                     "own position",
-                     value);
+                     "window is %R; it must be two numbers, the keys before and after the query's own position", value);
     }
     return parsed;
 }
@@ -210,8 +275,7 @@ static bool parse_layout(PyObject *value, bool *ret_heads_first)
         if (*ret_heads_first || PyUnicode_CompareWithASCIIString(value, "bshd") == 0)
             return true;
     }
-    PyErr_Format(PyExc_ValueError, "layout is %R; it must be \"bshd\" or \"bhsd\"", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "layout is %R; it must be \"bshd\" or \"bhsd\"", value);
 }
 
 bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number)
@@ -226,9 +290,8 @@ bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number)
             return true;
         }
     PyErr_Clear(); /* of a number beyond C's */
-    PyErr_Format(PyExc_ValueError, "%s is %R; it must be \"%s\" or \"%s\"", fa2i_fields[field].name, value,
-                 fa2i_field_word(field, 0), fa2i_field_word(field, 1));
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s is %R; it must be \"%s\" or \"%s\"", fa2i_fields[field].name, value,
+                        fa2i_field_word(field, 0), fa2i_field_word(field, 1));
 }
 
 bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial)
@@ -242,16 +305,15 @@ bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial)
             *ret_partial = (fa2_partial)i;
             return true;
         }
-    PyErr_Format(PyExc_ValueError, "partial is %R; it must be \"write\" or \"merge\"", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "partial is %R; it must be \"write\" or \"merge\"", value);
 }
 
 /* Both permissions to be less exact. */
 static bool parse_permissions(PyObject *const *values, fa2py_call *call)
 {
     int32_t sums = 0, scores = 0;
-    if (!fa2py_parse_permission(values[FA2PY_SET_SUMS], FA2I_FIELD_sums, &sums) ||
-        !fa2py_parse_permission(values[FA2PY_SET_SCORES], FA2I_FIELD_scores, &scores))
+    if (!fa2py_parse_permission(values[FA2PY_SET_sums], FA2I_FIELD_sums, &sums) ||
+        !fa2py_parse_permission(values[FA2PY_SET_scores], FA2I_FIELD_scores, &scores))
         return false;
     call->sums = (fa2_sums)sums;
     call->scores = (fa2_scores)scores;
@@ -289,10 +351,8 @@ static bool parse_context(PyObject *value, fa2py_call *call)
 {
     if (!is_given(value))
         return true;
-    if (!fa2py_is_context(value)) {
-        PyErr_SetString(PyExc_TypeError, "context must be a fa2_attn.Context");
-        return false;
-    }
+    if (!fa2py_is_context(value))
+        return fa2py_refuse(PyExc_TypeError, "context must be a fa2_attn.Context");
     call->context = (fa2py_context *)value;
     return true;
 }
@@ -318,14 +378,13 @@ static bool parse_features(PyObject *const *values, fa2py_call *call)
 
 static bool parse_probability(PyObject *value, float *ret_p)
 {
-    const double p = is_given(value) ? PyFloat_AsDouble(value) : 0;
+    const double p = is_given(value) ? number_of(value, "dropout_p") : 0;
     *ret_p = (float)p;
     if (PyErr_Occurred())
         return false;
     if (p >= 0 && p < 1)
         return true;
-    PyErr_Format(PyExc_ValueError, "dropout_p is %R; it must be at least 0 and less than 1", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "dropout_p is %R; it must be at least 0 and less than 1", value);
 }
 
 static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
@@ -338,8 +397,7 @@ static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
     *ret_length = is_given(value) ? (int32_t)wide : -1;
     if (wide >= 0 && wide <= INT32_MAX)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is %lld; it must be from 0 to %d", name, wide, INT32_MAX);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s is %lld; it must be from 0 to %d", name, wide, INT32_MAX);
 }
 
 /* Checks that the arguments of packed sequences are complete. */
@@ -378,16 +436,14 @@ bool fa2py_check_new(PyObject *const *features)
 
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
 {
-    return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], "causal", &call->causal) &&
-           parse_window(values[FA2PY_SET_WINDOW], &call->window_left, &call->window_right) &&
-           parse_factor(values[FA2PY_SET_SOFTCAP], "softcap", true, &call->softcap) &&
-           parse_factor(values[FA2PY_SET_SCALE], "scale", false, &call->scale) &&
-           parse_layout(values[FA2PY_SET_LAYOUT], &call->heads_first) &&
+    return fa2py_parse_truth(values[FA2PY_SET_causal], "causal", &call->causal) &&
+           parse_window(values[FA2PY_SET_window], &call->window_left, &call->window_right) &&
+           parse_factors(values, &call->factors) && parse_layout(values[FA2PY_SET_layout], &call->heads_first) &&
            parse_features(values + FA2PY_SET_FEATURES, call) &&
-           parse_probability(values[FA2PY_SET_DROPOUT_P], &call->dropout_p) &&
-           parse_length(values[FA2PY_SET_MAX_SEQLEN_Q], "max_seqlen_q", &call->max_seqlen_q) &&
-           parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
-           fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &call->rotary_interleaved) &&
+           parse_probability(values[FA2PY_SET_dropout_p], &call->dropout_p) &&
+           parse_length(values[FA2PY_SET_max_seqlen_q], "max_seqlen_q", &call->max_seqlen_q) &&
+           parse_length(values[FA2PY_SET_max_seqlen_k], "max_seqlen_k", &call->max_seqlen_k) &&
+           fa2py_parse_truth(values[FA2PY_SET_rotary_interleaved], "rotary_interleaved", &call->rotary_interleaved) &&
            parse_permissions(values, call) && check_packed(call) && fa2py_check_new(values + FA2PY_SET_FEATURES) &&
-           fa2py_parse_place(values[FA2PY_SET_CONTEXT], values[FA2PY_SET_STREAM], call);
+           fa2py_parse_place(values[FA2PY_SET_context], values[FA2PY_SET_stream], call);
 }

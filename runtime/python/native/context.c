@@ -8,6 +8,7 @@
  *   destroyed either, because their calls do not spend the time to check for captures.
  * - In a forked child nothing is destroyed, because it belongs to the parent.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "context.h"
@@ -89,10 +90,8 @@ bool fa2py_context_begin(fa2py_context *context)
 {
     if (!fa2py_check_process())
         return false;
-    if (context->handle == NULL || context->closing) {
-        PyErr_SetString(PyExc_ValueError, "the fa2_attn.Context is closed");
-        return false;
-    }
+    if (context->handle == NULL || context->closing)
+        return fa2py_refuse(PyExc_ValueError, "the fa2_attn.Context is closed");
     context->users++;
     Py_INCREF((PyObject *)context);
     return true;
@@ -126,8 +125,7 @@ static bool parse_arch(PyObject *value, int *ret_arch)
     if (*ret_arch > 0)
         return true;
     PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "arch is %R; it must be \"sm_75\", \"sm_80\", ... or the number", value);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "arch is %R; it must be \"sm_75\", \"sm_80\", ... or the number", value);
 }
 
 /* database: None means the default, "" none, else it is a path. *ret_bytes is a new bytes object, or NULL. */
@@ -150,10 +148,9 @@ static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config co
 {
     if (!fa2py_check_process())
         return NULL;
-    if (device < 0 || device >= DEVICES_MAX) {
-        PyErr_Format(PyExc_ValueError, "device is %d; it must be 0 ... %d", device, DEVICES_MAX - 1);
-        return NULL;
-    }
+    if (device < 0 || device >= DEVICES_MAX)
+        return (fa2py_context *)PyErr_Format(PyExc_ValueError, "device is %d; it must be 0 ... %d", device,
+                                             DEVICES_MAX - 1);
     PyObject *find = PyImport_ImportModule("fa2_attn._frameworks");
     PyObject *found = find != NULL ? PyObject_CallMethod(find, "find_nvrtc", NULL) : NULL;
     Py_XDECREF(find);
@@ -195,11 +192,9 @@ static bool check_log(PyObject *log)
 {
     if (log == NULL || log == Py_None || PyCallable_Check(log))
         return true;
-    PyErr_Format(PyExc_TypeError, "log is %R; it must be a function of one text, or None", log);
-    return false;
+    return fa2py_refuse(PyExc_TypeError, "log is %R; it must be a function of one text, or None", log);
 }
 
-/* Parses the name of a level into config.log_level. */
 static bool parse_log_level(const char *name, int *ret_level)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -209,23 +204,57 @@ static bool parse_log_level(const char *name, int *ret_level)
             *ret_level = i + 1;
     if (name == NULL || *ret_level != 0)
         return true;
-    PyErr_Format(PyExc_ValueError, "log_level is '%s'; it must be \"error\", \"warning\", \"info\" or \"debug\"", name);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "log_level is '%s'; it must be \"error\", \"warning\", \"info\" or \"debug\"",
+                        name);
+}
+
+/* value: NULL leaves the number as it is. */
+static bool parse_whole(PyObject *value, const char *name, int *number)
+{
+    if (value == NULL)
+        return true;
+    PyObject *index = PyNumber_Index(value);
+    if (index == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a whole number", name, value);
+        return false;
+    }
+    int beyond = 0;
+    const long wide = PyLong_AsLongAndOverflow(index, &beyond);
+    Py_DECREF(index);
+    if (beyond != 0 || wide < INT_MIN || wide > INT_MAX)
+        return fa2py_refuse(PyExc_ValueError, "%s is %R; its limit is %d", name, value, INT_MAX);
+    *number = (int)wide;
+    return true;
+}
+
+static bool check_keywords(const char *const *keywords, int count, PyObject *given)
+{
+    PyObject *interned[FA2PY_PARAMETERS_MAX] = {NULL}, *name = NULL;
+    const fa2py_signature signature = {
+        .name = "Context", .count = count, .words = keywords, .settings_at = count, .interned = interned};
+    Py_ssize_t at = 0;
+    while (given != NULL && PyDict_Next(given, &at, &name, NULL))
+        if (fa2py_find_parameter(&signature, name) < 0)
+            return false;
+    return true;
 }
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *const keywords[] = {"database",      "device",        "arch",      "read_only",      "log",
-                                     "never_compile", "check_numbers", "log_level", "check_rounding", NULL};
+    static const char *const keywords[] = {"database",      "device",        "arch",      "read_only",      "log",
+                                           "never_compile", "check_numbers", "log_level", "check_rounding", NULL};
     PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *truths[3] = {NULL};
+    PyObject *number = NULL, *rounding = NULL;
     const char *log_level = NULL;
     fa2py_context *context = NULL;
     int device = 0;
     fa2_config config = {.struct_bytes = sizeof(fa2_config), .read_only = 0};
     bool read_only = false, never_compile = false, check_numbers = false;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOOOOOzi:Context", (char **)(uintptr_t)keywords, &database,
-                                     &device, &arch, &truths[0], &log, &truths[1], &truths[2], &log_level,
-                                     &config.rounding_every) ||
+    if (!check_keywords(keywords, sizeof keywords / sizeof *keywords - 1, names) ||
+        !PyArg_ParseTupleAndKeywords(args, names, "|O$OOOOOOzO:Context", (char **)(uintptr_t)keywords, &database,
+                                     &number, &arch, &truths[0], &log, &truths[1], &truths[2], &log_level, &rounding) ||
+        !parse_whole(number, "device", &device) || !parse_whole(rounding, "check_rounding", &config.rounding_every) ||
         !fa2py_parse_truth(truths[0], "read_only", &read_only) ||
         !fa2py_parse_truth(truths[1], "never_compile", &never_compile) ||
         !fa2py_parse_truth(truths[2], "check_numbers", &check_numbers) || !check_log(log) ||
@@ -274,10 +303,8 @@ static void context_dealloc(PyObject *self)
 
 fa2py_context *fa2py_default_context(int device)
 {
-    if (device < 0 || device >= DEVICES_MAX) {
-        PyErr_Format(PyExc_ValueError, "there is no CUDA device %d", device);
-        return NULL;
-    }
+    if (device < 0 || device >= DEVICES_MAX)
+        return (fa2py_context *)PyErr_Format(PyExc_ValueError, "there is no CUDA device %d", device);
     if (defaults[device] == NULL) {
         const fa2_config every_default = {.struct_bytes = sizeof every_default};
         fa2py_context *made = make_context(context_type, device, every_default, NULL);
@@ -486,8 +513,9 @@ static const char context_doc[] =
     "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False, "
     "check_numbers=False, log_level=None, check_rounding=0)\n--\n\n"
     "A device and a tuning database. Calls without a context use the default context of their device.\n\n"
-    "database: a path. None: $FA2_DB, else ~/.cache/fa2/fa2.db. \"\": no database. A path that is named, here or in\n"
-    "FA2_DB, must be usable. If the default path is not, calls work without a database, and the log says why.\n"
+    "database: a path. None: $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db. \"\": no database.\n"
+    "A path that is named, here or in FA2_DB, must be usable. If the default path is not, calls work without a "
+    "database, and the log says why.\n"
     "device: the CUDA device, counted from 0.\n"
     "arch: \"sm_86\" generates for that SM, and the driver compiles its PTX for the device.\n"
     "read_only: never write to the database.\n"

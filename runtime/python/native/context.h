@@ -2,8 +2,7 @@
  * The inside of fa2_attn.Context, shared by two files: context.c has its lifetime and methods, context_launch.c the calls on
  * it. All fields are accessed with the GIL held.
  */
-#ifndef FA2PY_CONTEXT_H
-#define FA2PY_CONTEXT_H
+#pragma once
 
 #include "native.h"
 
@@ -35,5 +34,3 @@ void fa2py_context_end(fa2py_context *context);
 
 /* Prepares a problem without the GIL, and remembers its workspace size. Call it between begin and end. */
 bool fa2py_context_prepare(fa2py_context *context, const fa2_problem *problem, size_t *ret_bytes);
-
-#endif

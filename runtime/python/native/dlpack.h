@@ -3,8 +3,7 @@
  * newer libraries offer for it. The table is in a capsule named "dlpack_exchange_api", the attribute
  * __dlpack_c_exchange_api__ of the tensor's type. Only the parts that fa2 uses; layouts are the standard's.
  */
-#ifndef FA2PY_DLPACK_H
-#define FA2PY_DLPACK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -69,5 +68,3 @@ typedef struct dl_exchange {
     int (*view_object)(void *object, dl_tensor *ret_view);             /* borrows; may be NULL */
     int (*current_stream)(int32_t device_type, int32_t device_id, void **ret_stream);
 } dl_exchange;
-
-#endif

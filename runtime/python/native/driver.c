@@ -141,10 +141,8 @@ static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill
     driver *cuda = get_driver();
     if (!fa2py_check_process())
         return false;
-    if (cuda == NULL || cuda->memset_async == NULL || cuda->copy_async == NULL || !enter(cuda, device, &handle)) {
-        PyErr_Format(fa2py_error, "there is no CUDA driver, or no device %d", device);
-        return false;
-    }
+    if (cuda == NULL || cuda->memset_async == NULL || cuda->copy_async == NULL || !enter(cuda, device, &handle))
+        return fa2py_refuse(fa2py_error, "there is no CUDA driver, or no device %d", device);
     const bool ok = work(cuda, fill);
     leave(cuda, handle);
     return ok;

@@ -2,7 +2,7 @@
  * Calls without queries, keys or sequences. They are answered without a kernel, because a kernel needs at least one of
  * each.
  *
- * - Rows that see no key are 0, and their LSE is -inf, or the sink. All gradients are 0.
+ * - Rows that see no key are 0, and their LSE is -inf, or their head's sink. All gradients are 0.
  * - The writes are enqueued on the stream, so streams and captures keep their order.
  */
 #include "native.h"
@@ -52,8 +52,7 @@ static bool set_words(const fa2py_operand *operand, uint64_t address, int64_t by
     const fa2py_fill fill = {.address = address, .words = (size_t)bytes / WORD_BYTES, .stream = stream, .word = word};
     if (address % WORD_BYTES == 0)
         return fa2py_set(operand->view.tensor.device.id, &fill);
-    PyErr_Format(PyExc_ValueError, "%s has rows that do not begin at multiples of 16 bytes", operand->name);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s has rows that do not begin at multiples of 16 bytes", operand->name);
 }
 
 /* Returns how many elements the dimensions from `first` on hold if they are contiguous, else 0. */
@@ -95,7 +94,7 @@ bool fa2py_set_zero(const fa2py_operand *operand, void *stream)
     return operand->object == NULL || set_zero(operand, 0, address_of(operand), stream);
 }
 
-bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *sinks, void *stream)
+bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *start, void *stream)
 {
     const dl_tensor *tensor = &lse->view.tensor;
     if (lse->object == NULL)
@@ -104,11 +103,11 @@ bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *sinks, void *s
     const int64_t words = dense(tensor, 0);
     const int device = tensor->device.id;
     const uint64_t at = address_of(lse);
-    if (words == 0 || sinks->object == NULL)
+    if (words == 0 || start->object == NULL)
         return set_words(lse, at, words * WORD_BYTES, stream, minus_infinity);
     for (int64_t head = 0; head < heads; head++) {
         const fa2py_fill row = {.address = at + (uint64_t)(head * rows * WORD_BYTES),
-                                .from = address_of(sinks) + (uint64_t)(head * WORD_BYTES),
+                                .from = address_of(start) + (uint64_t)(head * WORD_BYTES),
                                 .words = 1,
                                 .total = (size_t)rows,
                                 .stream = stream};

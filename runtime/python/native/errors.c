@@ -5,6 +5,7 @@
  * the child, so that each call only tests a flag.
  */
 #include <pthread.h>
+#include <stdarg.h>
 #include <string.h>
 #include "native.h"
 
@@ -18,6 +19,15 @@ static void in_child(void)
     forked = opened;
 }
 
+bool fa2py_refuse(PyObject *type, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    PyErr_FormatV(type, format, args);
+    va_end(args);
+    return false;
+}
+
 bool fa2py_errors_init(PyObject *module)
 {
     static bool handling; /* true once per process, even if the module is created again */
@@ -29,10 +39,8 @@ bool fa2py_errors_init(PyObject *module)
                                                 PyExc_RuntimeError, NULL);
     if (fa2py_error == NULL)
         return false;
-    if (!handling && pthread_atfork(NULL, NULL, in_child) != 0) {
-        PyErr_SetString(PyExc_MemoryError, "no memory for a fork handler");
-        return false;
-    }
+    if (!handling && pthread_atfork(NULL, NULL, in_child) != 0)
+        return fa2py_refuse(PyExc_MemoryError, "no memory for a fork handler");
     handling = true;
     Py_INCREF(fa2py_error);
     if (PyModule_AddObject(module, "Error", fa2py_error) != 0) {

@@ -5,17 +5,6 @@
 #include "native.h"
 #include "runtime/base/problem.h"
 
-/* Returns the elements between entries of a dimension, 0 if it has only one entry. */
-static int64_t stride_of(const dl_tensor *tensor, int dimension)
-{
-    int64_t row_major = 1;
-    for (int i = tensor->ndim - 1; i > dimension; i--)
-        row_major *= tensor->shape[i];
-    if (tensor->shape[dimension] == 1)
-        return 0;
-    return tensor->strides != NULL ? tensor->strides[dimension] : row_major;
-}
-
 static void *data_of(const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
@@ -33,7 +22,8 @@ static bool check_per_head(const fa2_problem *problem, bool with_batch, const fa
     const dl_tensor *tensor = &operand->view.tensor;
     const int last = tensor->ndim - 1;
     bool fits = (tensor->ndim == 1 || (with_batch && tensor->ndim == 2)) && is_type(tensor, DL_FLOAT, 32) &&
-                tensor->shape[last] == problem->heads_q && (stride_of(tensor, last) == 1 || problem->heads_q == 1);
+                tensor->shape[last] == problem->heads_q &&
+                (fa2py_stride_of(tensor, last) == 1 || problem->heads_q == 1);
     if (fits && tensor->ndim == 2)
         fits = tensor->shape[0] == problem->batch;
     if (!fits)
@@ -48,11 +38,10 @@ static bool check_per_sequence(const fa2_problem *problem, int more, const fa2py
     const dl_tensor *tensor = &operand->view.tensor;
     const int32_t wanted = problem->batch + more;
     if (tensor->ndim == 1 && is_type(tensor, DL_INT, 32) && tensor->shape[0] == wanted &&
-        (stride_of(tensor, 0) == 1 || wanted == 1))
+        (fa2py_stride_of(tensor, 0) == 1 || wanted == 1))
         return true;
-    PyErr_Format(PyExc_ValueError, "%s must be int32 [batch%s], with %d sequences, contiguous", operand->name,
-                 more ? " + 1" : "", (int)problem->batch);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s must be int32 [batch%s], with %d sequences, contiguous", operand->name,
+                        more ? " + 1" : "", (int)problem->batch);
 }
 
 /* Checks int64 [1], the seed, or [2], seed and offset. */
@@ -60,10 +49,10 @@ static bool check_seed(const fa2py_operand *seed)
 {
     const dl_tensor *tensor = &seed->view.tensor;
     if ((is_type(tensor, DL_INT, 64) || is_type(tensor, DL_UINT, 64)) && tensor->ndim == 1 &&
-        (tensor->shape[0] == 1 || (tensor->shape[0] == 2 && stride_of(tensor, 0) == 1)))
+        (tensor->shape[0] == 1 || (tensor->shape[0] == 2 && fa2py_stride_of(tensor, 0) == 1)))
         return true;
-    PyErr_SetString(PyExc_ValueError, "dropout_seed must be an int, or int64 [1], the seed, or [2], seed and offset");
-    return false;
+    return fa2py_refuse(PyExc_ValueError,
+                        "dropout_seed must be an int, or int64 [1], the seed, or [2], seed and offset");
 }
 
 /* Checks int32 [batch, pages], pages contiguous. */
@@ -71,19 +60,17 @@ static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
 {
     const dl_tensor *tensor = &table->view.tensor;
     if (tensor->ndim != 2 || !is_type(tensor, DL_INT, 32) || tensor->shape[0] != problem->batch ||
-        (tensor->shape[1] > 1 && stride_of(tensor, 1) != 1)) {
-        PyErr_Format(PyExc_ValueError,
-                     "block_table must be int32 [batch, pages], with %d sequences, contiguous "
-                     "in the last dimension",
-                     (int)problem->batch);
-        return false;
-    }
+        (tensor->shape[1] > 1 && fa2py_stride_of(tensor, 1) != 1))
+        return fa2py_refuse(
+            PyExc_ValueError,
+            "block_table must be int32 [batch, pages], with %d sequences, contiguous in the last dimension",
+            (int)problem->batch);
     const int64_t keys = tensor->shape[1] * problem->page;
     if (keys >= problem->seq_k)
         return true;
-    PyErr_Format(PyExc_ValueError, "block_table has %lld pages of %d keys for a sequence, and max_seqlen_k is %d",
-                 (long long)tensor->shape[1], (int)problem->page, (int)problem->seq_k);
-    return false;
+    return fa2py_refuse(PyExc_ValueError,
+                        "block_table has %lld pages of %d keys for a sequence, and max_seqlen_k is %d",
+                        (long long)tensor->shape[1], (int)problem->page, (int)problem->seq_k);
 }
 
 /* Checks the scales of the rows of k or v: float32, or float16 as k_scale, of its shape without the columns. A size may
@@ -144,9 +131,8 @@ static bool check_new_packed(const fa2_problem *problem, const fa2py_operand *op
 {
     if (rows == problem->total_q && heads == problem->heads_kv && operand->shape[3] == columns)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s must be packed as q is, with %d rows, %d heads and head_dim %d", operand->name,
-                 (int)problem->total_q, (int)problem->heads_kv, (int)columns);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s must be packed as q is, with %d rows, %d heads and head_dim %d",
+                        operand->name, (int)problem->total_q, (int)problem->heads_kv, (int)columns);
 }
 
 /* Checks new keys or values, [batch, seq, heads_kv, columns]: the cache's shape except for the length. */
@@ -157,21 +143,19 @@ static bool check_new(const fa2py_call *call, const fa2_problem *problem, const 
     const bool is_v = operand != k_new && problem->head_dim_v != 0;
     const int32_t columns = is_v ? problem->head_dim_v : problem->head_dim;
     const int64_t *shape = operand->shape;
-    if (operand != k_new && problem->v_in_k && !fa2py_begin_alike(call, k_new, operand)) {
-        PyErr_SetString(PyExc_ValueError, "v is the first columns of k; v_new must be those of k_new, as a view of it");
-        return false;
-    }
+    if (operand != k_new && problem->v_in_k && !fa2py_begin_alike(call, k_new, operand))
+        return fa2py_refuse(PyExc_ValueError,
+                            "v is the first columns of k; v_new must be those of k_new, as a view of it");
     if (problem->varlen)
         return check_new_packed(problem, operand, shape[seq], shape[head], columns);
     if (shape[0] == problem->batch && shape[seq] == k_new->shape[seq] && shape[head] == problem->heads_kv &&
         shape[3] == columns)
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and "
-                 "head_dim %d",
-                 operand->name, call->heads_first ? ", heads before seq," : "", (int)problem->batch,
-                 (long long)k_new->shape[seq], (int)problem->heads_kv, (int)columns);
-    return false;
+    return fa2py_refuse(
+        PyExc_ValueError,
+        "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and head_dim %d",
+        operand->name, call->heads_first ? ", heads before seq," : "", (int)problem->batch,
+        (long long)k_new->shape[seq], (int)problem->heads_kv, (int)columns);
 }
 
 /* Checks [positions, rotary_dim / 2] of q's type, contiguous. cos and sin have the same shape. */
@@ -180,14 +164,13 @@ static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos, const
     const dl_tensor *tensor = &operand->view.tensor, *like = &q->view.tensor;
     if (tensor->ndim == 2 && is_type(tensor, like->dtype.code, like->dtype.bits) &&
         tensor->shape[0] == cos->view.tensor.shape[0] && tensor->shape[0] <= INT32_MAX &&
-        tensor->shape[1] == cos->view.tensor.shape[1] && (tensor->shape[1] == 1 || stride_of(tensor, 1) == 1) &&
-        (tensor->shape[0] == 1 || stride_of(tensor, 0) == tensor->shape[1]))
+        tensor->shape[1] == cos->view.tensor.shape[1] && (tensor->shape[1] == 1 || fa2py_stride_of(tensor, 1) == 1) &&
+        (tensor->shape[0] == 1 || fa2py_stride_of(tensor, 0) == tensor->shape[1]))
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "%s must be [positions, rotary_dim / 2], of q's type, contiguous; rotary_cos and "
-                 "rotary_sin alike",
-                 operand->name);
-    return false;
+    return fa2py_refuse(
+        PyExc_ValueError,
+        "%s must be [positions, rotary_dim / 2], of q's type, contiguous; rotary_cos and rotary_sin alike",
+        operand->name);
 }
 
 static bool is_scale(int feature)
@@ -220,10 +203,11 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, 
             fa2i_field_set(problem, fa2i_operands[i].field, 1);
     problem->bias = bias_type(&features->of[FA2I_OPERAND_bias]);
     problem->dropout = call->dropout_p > 0;
-    problem->softcap = call->softcap != 0;
+    fa2i_factors_ask(&call->factors, problem);
     problem->sums = call->op == FA2_OP_FORWARD ? call->sums : FA2_SUMS_FP32;
     problem->scores = call->op == FA2_OP_FORWARD ? call->scores : FA2_SCORES_EXACT;
     problem->partial = (int32_t)call->partial;
+    problem->carry = call->carried != NULL;
     if (problem->kv && is_type(&features->of[FA2I_OPERAND_k_scale].view.tensor, DL_FLOAT, 16))
         problem->kv_scales = FA2_SCALES_FP16;
     if (call->features[FA2I_OPERAND_rotary_cos] != NULL) {
@@ -289,9 +273,9 @@ void fa2py_features_done(fa2py_features *features)
 static void scale_strides(const fa2py_call *call, const dl_tensor *scales, int64_t strides[3])
 {
     const int batched = scales->ndim - 2, row = batched + (call->heads_first ? 1 : 0);
-    strides[0] = batched ? stride_of(scales, 0) : 0;
-    strides[1] = stride_of(scales, row);
-    strides[2] = stride_of(scales, 2 * batched + 1 - row);
+    strides[0] = batched ? fa2py_stride_of(scales, 0) : 0;
+    strides[1] = fa2py_stride_of(scales, row);
+    strides[2] = fa2py_stride_of(scales, 2 * batched + 1 - row);
 }
 
 void fa2py_feature_put(const fa2py_call *call, int id, const fa2py_operand *operand, void *args)
@@ -312,32 +296,35 @@ void fa2py_feature_put(const fa2py_call *call, int id, const fa2py_operand *oper
         return;
     }
     for (int i = 0; i < line->strides && tensor->ndim == line->rank; i++) /* else all batches share it */
-        strides[i] = stride_of(tensor, i);
+        strides[i] = fa2py_stride_of(tensor, i);
     fa2i_operand_put(call->op, args, id, data_of(operand), strides);
 }
 
-static void put_dropout(const fa2py_call *call, const fa2py_operand *seed, fa2_dropout *dropout)
+static void put_dropout(const fa2py_call *call, const fa2py_operand *seed, fa2_dropout *dropout,
+                        fa2_dropout_origin *origin)
 {
     const uint64_t *at = data_of(seed);
     dropout->p = call->dropout_p;
     dropout->seed = call->seed;
     dropout->offset_at = at != NULL && seed->view.tensor.shape[0] == 2 ? at + 1 : NULL;
+    *origin = call->origin;
 }
 
 void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa2py_features *features, void *args)
 {
     const fa2py_operand *of = features->of;
     fa2_forward_args *forward = args;
+    fa2i_factors_put(call->op, args, &call->factors);
     for (int i = 0; i < FA2PY_FEATURES; i++)
         fa2py_feature_put(call, i, &of[i], args);
     if (call->op == FA2_OP_BACKWARD) {
         fa2_backward_args *backward = args;
-        backward->softcap = call->softcap;
-        put_dropout(call, &of[FA2I_OPERAND_seed_at], &backward->dropout);
+        put_dropout(call, &of[FA2I_OPERAND_seed_at], &backward->dropout, &backward->dropout_origin);
+        backward->distance_shift = call->distance_shift;
         return;
     }
-    forward->softcap = call->softcap;
-    put_dropout(call, &of[FA2I_OPERAND_seed_at], &forward->dropout);
+    put_dropout(call, &of[FA2I_OPERAND_seed_at], &forward->dropout, &forward->dropout_origin);
+    forward->distance_shift = call->distance_shift;
     forward->page_count = (int32_t)k->shape[0];
     forward->cache_row_count = (int32_t)k->shape[0];
     if (of[FA2I_OPERAND_new_k].object != NULL)

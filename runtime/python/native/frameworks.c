@@ -104,8 +104,7 @@ static bool no_tensor(PyObject *object, const char *name)
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return false;
     PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "%s is a %R; it must be a tensor that speaks DLPack (__dlpack__)", name, type);
-    return false;
+    return fa2py_refuse(PyExc_TypeError, "%s is a %R; it must be a tensor that speaks DLPack (__dlpack__)", name, type);
 }
 
 /* Reads a whole number of 32 bits, or an enumeration member. Returns false otherwise. An exception is set only if the
@@ -192,13 +191,11 @@ static bool take_capsule(PyObject *capsule, const char *name, fa2py_view *view)
         dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
         return PyCapsule_SetName(capsule, "used_dltensor_versioned") == 0 && take_versioned(managed, name, view);
     }
-    if (!PyCapsule_IsValid(capsule, "dltensor")) {
-        PyErr_Format(PyExc_ValueError,
-                     "%s answers __dlpack__ with %R; it must be a capsule named dltensor or "
-                     "dltensor_versioned that nobody has taken yet",
-                     name, capsule);
-        return false;
-    }
+    if (!PyCapsule_IsValid(capsule, "dltensor"))
+        return fa2py_refuse(PyExc_ValueError,
+                            "%s answers __dlpack__ with %R; it must be a capsule named dltensor or "
+                            "dltensor_versioned that nobody has taken yet",
+                            name, capsule);
     dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
     if (PyCapsule_SetName(capsule, "used_dltensor") != 0)
         return false;
@@ -351,11 +348,10 @@ static PyObject *exchange_new(const dl_exchange *exchange, dl_device device, dl_
 
 static PyObject *no_allocator(PyObject *like, const char *argument)
 {
-    PyErr_Format(PyExc_ValueError,
-                 "fa2 cannot make a %R: give %s, a tensor that is written to (see the package's README "
-                 "for this library)",
-                 (PyObject *)Py_TYPE(like), argument);
-    return NULL;
+    return PyErr_Format(PyExc_ValueError,
+                        "fa2 cannot make a %R: give %s, a tensor that is written to (see the package's README "
+                        "for this library)",
+                        (PyObject *)Py_TYPE(like), argument);
 }
 
 PyObject *fa2py_empty_like(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,

@@ -21,9 +21,8 @@ static bool check_dtype(const dl_tensor *q, fa2_dtype *ret_dtype)
         *ret_dtype = FA2_FP32;
         return true;
     }
-    PyErr_Format(PyExc_NotImplementedError, "q is %s; fa2 knows float16, bfloat16 and float32",
-                 fa2py_dtype_word(q->dtype));
-    return false;
+    return fa2py_refuse(PyExc_NotImplementedError, "q is %s; fa2 knows float16, bfloat16 and float32",
+                        fa2py_dtype_word(q->dtype));
 }
 
 static int seq_axis(const fa2py_call *call)
@@ -56,21 +55,18 @@ static bool check_operands(const fa2py_call *call, const fa2py_operand operands[
                own_rows = !paged && call->features[FA2I_OPERAND_cache_rows] == NULL;
     const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
     const int seq = seq_axis(call), head = 3 - seq;
-    if (fa2py_kv_of(&operands[1]) != fa2py_kv_of(&operands[2])) {
-        PyErr_Format(PyExc_ValueError, "k is %s and v %s; they must be of one type",
-                     fa2py_dtype_word(operands[1].view.tensor.dtype), fa2py_dtype_word(operands[2].view.tensor.dtype));
-        return false;
-    }
+    if (fa2py_kv_of(&operands[1]) != fa2py_kv_of(&operands[2]))
+        return fa2py_refuse(PyExc_ValueError, "k is %s and v %s; they must be of one type",
+                            fa2py_dtype_word(operands[1].view.tensor.dtype),
+                            fa2py_dtype_word(operands[2].view.tensor.dtype));
     if ((own_rows && !fa2py_check_same("k", k[0], "q", q[0], "batch")) ||
         !fa2py_check_same("v", v[0], "k", k[0], paged ? "pages" : "batch") ||
         !fa2py_check_same("v", v[seq], "k", k[seq], paged ? "page" : "seq") ||
         !fa2py_check_same("v", v[head], "k", k[head], "heads") ||
         !fa2py_check_same("k", k[DIM], "q", q[DIM], "head_dim"))
         return false;
-    if (v[DIM] < 1) { /* the library takes 0 columns for "as many as Q has" */
-        PyErr_SetString(PyExc_ValueError, "v has no columns; its head_dim must be at least 8");
-        return false;
-    }
+    if (v[DIM] < 1) /* the library takes 0 columns for "as many as Q has" */
+        return fa2py_refuse(PyExc_ValueError, "v has no columns; its head_dim must be at least 8");
     return true;
 }
 
@@ -149,16 +145,14 @@ bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launc
 {
     const int device = q->view.tensor.device.id;
     fa2py_context *context = call->context;
-    if (launch->problem->dropout && !call->has_seed && call->features[FA2I_OPERAND_seed_at] == NULL) {
-        PyErr_SetString(PyExc_ValueError, "dropout_p is given without dropout_seed: an int, or int64 on the device");
-        return false;
-    }
+    if (launch->problem->dropout && !call->has_seed && call->features[FA2I_OPERAND_seed_at] == NULL)
+        return fa2py_refuse(PyExc_ValueError,
+                            "dropout_p is given without dropout_seed: an int, or int64 on the device");
     if (context == NULL) {
         context = fa2py_default_context(device);
     } else if (fa2py_context_device(context) != device) {
-        PyErr_Format(PyExc_ValueError, "the context is of CUDA device %d and q on %d", fa2py_context_device(context),
-                     device);
-        return false;
+        return fa2py_refuse(PyExc_ValueError, "the context is of CUDA device %d and q on %d",
+                            fa2py_context_device(context), device);
     } else {
         Py_INCREF((PyObject *)context);
     }

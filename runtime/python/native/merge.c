@@ -54,25 +54,13 @@ static bool check_floats(const fa2py_operand *operand, int rank, int dense, cons
     return fits;
 }
 
-static int64_t stride_of(const dl_tensor *tensor, int dimension)
-{
-    int64_t stride = 1;
-    if (tensor->shape[dimension] <= 1)
-        return 0;
-    if (tensor->strides != NULL)
-        return tensor->strides[dimension];
-    for (int i = tensor->ndim - 1; i > dimension; i--)
-        stride *= tensor->shape[i];
-    return stride;
-}
-
 /* Describes the last four dimensions, [B, S, H, D]. */
 static fa2_tensor tensor_of(const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
     const int first = tensor->ndim - RANK;
-    return (fa2_tensor){(char *)tensor->data + tensor->byte_offset, stride_of(tensor, first),
-                        stride_of(tensor, first + 1), stride_of(tensor, first + 2)};
+    return (fa2_tensor){(char *)tensor->data + tensor->byte_offset, fa2py_stride_of(tensor, first),
+                        fa2py_stride_of(tensor, first + 1), fa2py_stride_of(tensor, first + 2)};
 }
 
 static bool open_inputs(const fa2py_call *call, PyObject *const *values, fa2py_launch *launch, fa2py_operand *o)
@@ -111,10 +99,8 @@ static bool open_output(PyObject *given, const char *name, dl_dtype dtype, int r
     if (!is_given)
         Py_DECREF(object);
     const dl_tensor *tensor = &operand->view.tensor;
-    if (ok && tensor->ndim != rank) {
-        PyErr_Format(PyExc_ValueError, "%s has %d dimensions; it must have %d", name, (int)tensor->ndim, rank);
-        return false;
-    }
+    if (ok && tensor->ndim != rank)
+        return fa2py_refuse(PyExc_ValueError, "%s has %d dimensions; it must have %d", name, (int)tensor->ndim, rank);
     static const char *const dimensions[] = {"in dimension 0", "in dimension 1", "in dimension 2", "in dimension 3"};
     for (int i = 0; ok && i < rank; i++)
         ok = fa2py_check_same(name, tensor->shape[i], "the result", shape[i], dimensions[i]);
@@ -127,9 +113,8 @@ static bool check_out_dtype(PyObject *const *values, dl_dtype dtype, const dl_te
     const bool is_asked = values[ARG_DTYPE] != NULL && values[ARG_DTYPE] != Py_None;
     if (!is_asked || memcmp(&out->dtype, &dtype, sizeof dtype) == 0)
         return true;
-    PyErr_Format(PyExc_ValueError, "out is %s and dtype %S; give one of them", fa2py_dtype_word(out->dtype),
-                 values[ARG_DTYPE]);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "out is %s and dtype %S; give one of them", fa2py_dtype_word(out->dtype),
+                        values[ARG_DTYPE]);
 }
 
 static bool open_outputs(PyObject *const *values, dl_dtype dtype, void *stream, fa2py_operand *o)
@@ -149,12 +134,10 @@ static bool make_problem(const fa2py_operand *o, fa2_problem *problem)
     const bool is_half =
         out->dtype.bits == 16 && out->dtype.lanes == 1 && (out->dtype.code == DL_FLOAT || out->dtype.code == DL_BFLOAT);
     const bool is_fp32 = memcmp(&out->dtype, &fp32, sizeof fp32) == 0;
-    if ((!is_half && !is_fp32) || (out->shape[DIM] > 1 && stride_of(out, DIM) != 1)) {
-        PyErr_Format(PyExc_ValueError,
-                     "out is %s; it must be float16, bfloat16 or float32, with a contiguous last dimension",
-                     fa2py_dtype_word(out->dtype));
-        return false;
-    }
+    if ((!is_half && !is_fp32) || (out->shape[DIM] > 1 && fa2py_stride_of(out, DIM) != 1))
+        return fa2py_refuse(PyExc_ValueError,
+                            "out is %s; it must be float16, bfloat16 or float32, with a contiguous last dimension",
+                            fa2py_dtype_word(out->dtype));
     *problem = (fa2_problem){.struct_bytes = sizeof *problem,
                              .op = FA2_OP_MERGE,
                              .dtype = is_half && out->dtype.code == DL_BFLOAT ? FA2_BF16 : FA2_FP16,
@@ -172,9 +155,9 @@ static bool launch_merge(const fa2py_call *call, const fa2py_operand *o, fa2py_l
 {
     launch->args.merge = (fa2_merge_args){.struct_bytes = sizeof(fa2_merge_args),
                                           .parts = tensor_of(&o[PARTS]),
-                                          .parts_stride = stride_of(&o[PARTS].view.tensor, 0),
+                                          .parts_stride = fa2py_stride_of(&o[PARTS].view.tensor, 0),
                                           .parts_lse = fa2py_floats_of(&o[PART_LSE]),
-                                          .parts_lse_stride = stride_of(&o[PART_LSE].view.tensor, 0),
+                                          .parts_lse_stride = fa2py_stride_of(&o[PART_LSE].view.tensor, 0),
                                           .o = tensor_of(&o[OUT]),
                                           .lse = fa2py_floats_of(&o[LSE])};
     return fa2py_launch_on(call, &o[PARTS], launch);

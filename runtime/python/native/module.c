@@ -6,42 +6,21 @@
 
 #define FAST(function) (PyCFunction)(void (*)(void)) function, METH_FASTCALL | METH_KEYWORDS
 
-/* The settings around the keywords of operands. */
-#define SETTINGS_BEFORE "causal=False, window=None, softcap=None, scale=None, layout='bshd', "
-#define SETTINGS_AFTER                                                                                                 \
-    "dropout_p=0.0, max_seqlen_q=None, max_seqlen_k=None, rotary_interleaved=False, "                                  \
-    "sums='fp32', scores='exact', "
-
 static const char attention_doc[] =
-    "attention(q, k, v, *, " SETTINGS_BEFORE
-#define KEYWORD(word, doc) #word "=None, "
-#include "keywords.def"
-        SETTINGS_AFTER "context=None, stream=None, out=None, return_lse=False)\n--\n\n"
+    "attention(q, k, v, *, "
+#define SETTING(word, default, ...) #word "=" #default ", "
+#include "settings.def"
+    "context=None, stream=None, out=None, return_lse=False)\n--\n\n"
     "Returns softmax(scale * q k^T) v, by the kernel that is best for these shapes on this device.\n"
     "\n"
     "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D]. Hq is a multiple of Hkv. Any library that speaks DLPack may own them.\n"
-    "They are float16, bfloat16 or float32, on one CUDA device. float32 has no gradients, softcap, dropout and new\n"
-    "keys, and up to 256 columns. Strides are free, but D is contiguous, and rows begin at multiples of 16 bytes.\n"
+    "They are float16, bfloat16 or float32, on one CUDA device. float32 has no dropout and no new keys,\n"
+    "and up to 256 columns. Strides are free, but D is contiguous, and rows begin at multiples of 16 bytes.\n"
     "v may have fewer columns than k; then out has as many as v. If v is a view of k's first\n"
     "columns, the kernel reads them once.\n"
     "\n"
-    "causal: query i sees keys up to i + Sk - Sq.\n"
-    "window: two numbers (left, right), also as an array: the visible keys before and after position i + Sk - Sq.\n"
-    "None or a negative number means all.\n"
-    "softcap: c turns scores into c * tanh(score / c).\n"
-    "scale: default 1 / sqrt(D).\n"
-    "layout: 'bshd', or 'bhsd' for [B, H, S, D].\n"
-#define KEYWORD(word, doc) #word ": " doc "\n"
-#include "keywords.def"
-    "dropout_p: the probability with which an element of the softmax becomes 0. The others are divided by\n"
-    "1 - dropout_p.\n"
-    "max_seqlen_q, max_seqlen_k: the longest lengths of packed sequences.\n"
-    "rotary_interleaved: True rotates columns (0, 1), (2, 3), ...; False rotates (0, R / 2), (1, R / 2 + 1), ...\n"
-    "sums: 'fast' permits fp16 sums of the softmax times v, within a tile of keys, where that is faster. The error\n"
-    "at most doubles. Numbers of v must be at most 127 in magnitude. Gradients do not change.\n"
-    "scores: 'int8' permits products of q and k rounded to 8-bit integers, where that is faster. The error is about 1 "
-    "%\n"
-    "of an output (fa2.h). Gradients do not change.\n"
+#define SETTING(word, default, type, doc) #word ": " doc "\n"
+#include "settings.def"
     "out: written and returned. It has q's shape (but v's columns) and dtype, and shares no memory with q, k or v.\n"
     "Default: a new tensor of q's library.\n"
     "return_lse: True returns (out, lse). lse is float32 [B, Hq, Sq], the natural logarithm of the softmax's sum.\n"
@@ -52,10 +31,11 @@ static const char attention_doc[] =
     "Raises ValueError if tensors do not fit, NotImplementedError for calls that fa2 cannot serve, and fa2_attn.Error.";
 
 static const char partial_doc[] =
-    "attention_partial(q, k, v, *, " SETTINGS_BEFORE
-#define KEYWORD(word, doc) #word "=None, "
-#include "keywords.def"
-        SETTINGS_AFTER "context=None, stream=None, out=None, lse=None, partial='write')\n--\n\n"
+    "attention_partial(q, k, v, *, "
+#define SETTING(word, default, ...) #word "=" #default ", "
+#include "settings.def"
+    "context=None, stream=None, out=None, lse=None, partial='write', "
+    "carried=None, dropout_origin=None, distance_shift=0.0)\n--\n\n"
     "Returns attention over a part of the keys, as (out, lse), both float32, to be merged with that over other parts.\n"
     "\n"
     "q, k, v and the settings: as in attention. There are no gradients: see attention_backward's `partial`.\n"
@@ -63,8 +43,14 @@ static const char partial_doc[] =
     "they\n"
     "become the result over all of them. Rows whose lse is -inf have no result yet.\n"
     "out, lse: float32, in the shapes that attention returns. None: new tensors; only for 'write'.\n"
+    "carried: for the last part. float32, out over all other keys, whose LSE is in lse. out is then in q's type, over\n"
+    "all keys, rounded once, and lse becomes that over all keys. Without partial.\n"
+    "dropout_origin: (row, column, head, heads): where q and k begin in a whole, and its number of query heads. Then\n"
+    "the call drops what one call on the whole drops. row and column are multiples of 64.\n"
+    "distance_shift: added to the queries' positions before their distances to keys are taken, if the call is\n"
+    "a part of a larger one (fa2.h).\n"
     "\n"
-    "Sinks count in each call that has them: give them to one. Raises the exceptions of attention.";
+    "Raises the exceptions of attention.";
 
 static const char merge_doc[] =
     "merge(parts, parts_lse, *, dtype='float32', context=None, stream=None, out=None, lse=None)\n--\n\n"
@@ -80,11 +66,12 @@ static const char merge_doc[] =
     "Raises the exceptions of attention.";
 
 static const char backward_doc[] =
-    "attention_backward(d_out, q, k, v, out, lse, *, " SETTINGS_BEFORE
-#define KEYWORD(word, doc) #word "=None, "
-#include "keywords.def"
-        SETTINGS_AFTER "context=None, stream=None, "
-    "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False, partial=None)\n--\n\n"
+    "attention_backward(d_out, q, k, v, out, lse, *, "
+#define SETTING(word, default, ...) #word "=" #default ", "
+#include "settings.def"
+    "context=None, stream=None, "
+    "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False, partial=None, "
+    "dropout_origin=None, distance_shift=0.0)\n--\n\n"
     "Returns the gradients (dq, dk, dv) of a loss with respect to q, k and v, without autograd.\n"
     "\n"
     "q, k, v and the settings: as in the call of attention. out, lse: results of attention(..., return_lse=True).\n"
@@ -94,18 +81,19 @@ static const char backward_doc[] =
     "dq, dk, dv: written and returned. They have the shapes of q, k and v, and any strides; they may be parts of one\n"
     "packed tensor. None: a new tensor of q's library. False: not wanted, and None is returned.\n"
     "dsinks, dbias: True appends this gradient to (dq, dk, dv). dsinks is float32 [Hq]. dbias is float32 in the\n"
-    "bias's shape; with deterministic it is [B, Hq, Sq, Sk]. ALiBi slopes have no gradient.\n"
+    "bias's shape; with deterministic it is [B, Hq, Sq, Sk].\n"
     "partial: 'write' makes dq, dk and dv float32. 'merge' adds to dq, dk and dv, which are then given (or False). "
     "out\n"
     "and lse are those over all keys, and k and v may be a part of them.\n"
+    "dropout_origin, distance_shift: as in attention_partial.\n"
     "\n"
     "Raises the exceptions of attention.";
 
 static const char problem_doc[] =
-    "problem(q, k, v, *, " SETTINGS_BEFORE
-#define KEYWORD(word, doc) #word "=None, "
-#include "keywords.def"
-        SETTINGS_AFTER "op='forward', deterministic=False)\n--\n\n"
+    "problem(q, k, v, *, "
+#define SETTING(word, default, ...) #word "=" #default ", "
+#include "settings.def"
+    "op='forward', deterministic=False)\n--\n\n"
     "Returns the problem of a call of attention, or with op='backward' of attention_backward, on these tensors:\n"
     "a dict of sizes, dtype and features.";
 
@@ -130,7 +118,8 @@ static PyMethodDef methods[] = {
     {"merge", FAST(fa2py_merge), merge_doc},
     {"launch", FAST(fa2py_launch_function),
      "launch(q, k, v, *, differentiable=False, **keywords)\n--\n\n"
-     "attention, always without PyTorch's dispatcher. differentiable: raise an error if the call has no gradient."},
+     "attention, always without PyTorch's dispatcher. differentiable: raise an error if the call has no gradient.\n"
+     "dropout_origin, distance_shift: as in attention_partial."},
     {"problem", FAST(fa2py_problem), problem_doc},
     {"check_differentiable", fa2py_check_differentiable, METH_O,
      "check_differentiable(problem, /)\n--\n\n"
@@ -139,6 +128,8 @@ static PyMethodDef methods[] = {
      "dropout_mask(problem, dropout_p, dropout_seed, offset=0, /)\n--\n\n"
      "Returns which elements a call on the problem keeps (1) or drops (0), as a bytearray of [B, Hq, Sq, Sk].\n"
      "The host computes it. For tests."},
+    {"suggestion", fa2py_suggestion, METH_VARARGS,
+     "suggestion(text, names)\n--\n\nReturns \", did you mean NAME?\" for the name that is near, or \"\"."},
     {"problem_keys", fa2py_problem_keys, METH_NOARGS,
      "problem_keys()\n--\n\nReturns a dict from the keys of problem_text's texts to the names of fields."},
     {"problem_text", fa2py_problem_text, METH_O,
@@ -174,20 +165,47 @@ static bool has_gradient(int id)
     return false;
 }
 
-/* Adds OPERANDS: a tuple of (keyword, field of the problem, whether backward reads it, whether it has a gradient). */
+/* Adds OPERANDS: a tuple of (keyword, field of the problem, whether backward reads it, whether it has a gradient, and
+ * whether one call of each row has it). */
 static bool add_operands(PyObject *module)
 {
     PyObject *operands = PyTuple_New(FA2PY_FEATURES);
     bool ok = operands != NULL;
     for (int i = 0; ok && i < FA2PY_FEATURES; i++) {
         PyObject *line = Py_BuildValue(
-            "(ssOO)", fa2py_setting_words[FA2PY_SET_FEATURES + i], fa2i_fields[fa2i_operands[i].field].name,
-            fa2i_operands[i].at[FA2_OP_BACKWARD] >= 0 ? Py_True : Py_False, has_gradient(i) ? Py_True : Py_False);
+            "(ssOOO)", fa2py_setting_words[FA2PY_SET_FEATURES + i], fa2i_fields[fa2i_operands[i].field].name,
+            fa2i_operands[i].at[FA2_OP_BACKWARD] >= 0 ? Py_True : Py_False, has_gradient(i) ? Py_True : Py_False,
+            fa2i_operands[i].access == FA2I_ACCESS_ROW ? Py_True : Py_False);
         ok = line != NULL && PyTuple_SetItem(operands, i, line) == 0;
     }
     if (ok && PyModule_AddObject(module, "OPERANDS", operands) == 0)
         return true;
     Py_XDECREF(operands);
+    return false;
+}
+
+static bool add_factor(PyObject *factors, const char *keyword, const char *field)
+{
+    PyObject *value = Py_BuildValue("z", field);
+    const bool ok = value != NULL && PyDict_SetItemString(factors, keyword, value) == 0;
+    Py_XDECREF(value);
+    return ok;
+}
+
+/* Adds FACTORS: a dict from keywords to fields of the problem, or to None. */
+static bool add_factors(PyObject *module)
+{
+    PyObject *factors = PyDict_New();
+    bool ok = factors != NULL;
+#define NOTHING                                  NULL
+#define ASKED(field)                             fa2i_fields[FA2I_FIELD_##field].name
+#define FA2I_FACTOR(member, needs, keyword, doc) ok = ok && add_factor(factors, #keyword, needs);
+#include "runtime/base/factors.def"
+#undef ASKED
+#undef NOTHING
+    if (ok && PyModule_AddObject(module, "FACTORS", factors) == 0)
+        return true;
+    Py_XDECREF(factors);
     return false;
 }
 
@@ -201,7 +219,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (!fa2py_errors_init(module) || !fa2py_context_init(module) || !add_operands(module) ||
+    if (!fa2py_errors_init(module) || !fa2py_context_init(module) || !add_operands(module) || !add_factors(module) ||
         PyModule_AddStringConstant(module, "__version__", FA2PY_VERSION) != 0) {
         Py_DECREF(module);
         return NULL;

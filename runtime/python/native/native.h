@@ -5,13 +5,14 @@
  * Functions that return PyObject * or a bool named ok have set a Python exception when they return NULL or
  * false. All run with the GIL held. They release it where fa2 may compile, load or launch.
  */
-#ifndef FA2PY_NATIVE_H
-#define FA2PY_NATIVE_H
+#pragma once
 
 #include <Python.h>
 #include <stdbool.h>
 #include "dlpack.h"
 #include "fa2.h"
+#include "runtime/base/nearest.h"
+#include "runtime/ops/call.h"
 #include "runtime/ops/operands.h"
 
 /* Unchanged since Python 3.7, but the stable ABI declares it only from 3.10 on. */
@@ -23,6 +24,9 @@
 
 extern PyObject *fa2py_error; /* fa2_attn.Error */
 bool fa2py_errors_init(PyObject *module);
+
+/* Raises an exception with a text as PyErr_Format makes it. Returns false. */
+bool fa2py_refuse(PyObject *type, const char *format, ...);
 
 /* Raises the exception of a status: ValueError, NotImplementedError, MemoryError or fa2_attn.Error. Its text is this
  * thread's last message. Returns NULL. */
@@ -165,6 +169,17 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem);
 PyObject *fa2py_problem_dict(const fa2_problem *problem); /* the fields that problem texts show */
 /* problem_text(fields): returns the problem as fa2-tune --shape takes it. */
 PyObject *fa2py_problem_text(PyObject *module, PyObject *fields);
+/* Tries a known name for a bytes object that holds an unknown one. */
+void fa2py_nearest_try(fa2i_nearest *nearest, PyObject *text, const char *name);
+
+/* Three arguments for "%s%s%s": ", did you mean NAME?", or nothing. */
+#define FA2PY_MEANT(meant)                                                                                             \
+    (meant).name != NULL ? ", did you mean " : "", (meant).name != NULL ? (meant).name : "",                           \
+        (meant).name != NULL ? "?" : ""
+
+/* suggestion(text, names): returns these words for the tuple of known names, or "". */
+PyObject *fa2py_suggestion(PyObject *module, PyObject *args);
+
 /* problem_keys(): returns a dict from the keys of such texts to the names of fields. */
 PyObject *fa2py_problem_keys(PyObject *module, PyObject *unused);
 
@@ -182,32 +197,29 @@ typedef struct fa2py_signature {
 
 enum { FA2PY_PARAMETERS_MAX = 48 };
 
+/* Returns the place of a parameter, or -1 with a TypeError that suggests one. */
+int fa2py_find_parameter(const fa2py_signature *signature, PyObject *name);
+
 /* Stores borrowed references in the parameters' order, NULL for each that is not given. */
 bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
                      PyObject *values[FA2PY_PARAMETERS_MAX]);
+/* Makes a tuple of these objects, with None for NULL. */
+PyObject *fa2py_tuple(PyObject *const *values, Py_ssize_t count);
 
 /* The tensors of features, which a call takes beside q, k and v: operands with a keyword. They come first in
- * operands.def, so the indexes are FA2I_OPERAND_sinks and so on. */
+ * operands.def, so the indexes are FA2I_OPERAND_bias and so on. */
 enum { FA2PY_FEATURES = FA2I_OPERAND_offset_at };
 
-/* The settings that every operation takes after its tensors. problem() takes the first ones. */
+/* The settings that every operation takes after its tensors: settings.def, then a context and a stream. problem() takes
+ * those of settings.def. */
 enum {
-    FA2PY_SET_CAUSAL,
-    FA2PY_SET_WINDOW,
-    FA2PY_SET_SOFTCAP,
-    FA2PY_SET_SCALE,
-    FA2PY_SET_LAYOUT,
-    FA2PY_SET_FEATURES,
-    FA2PY_SET_DROPOUT_P = FA2PY_SET_FEATURES + FA2PY_FEATURES,
-    FA2PY_SET_MAX_SEQLEN_Q,
-    FA2PY_SET_MAX_SEQLEN_K,
-    FA2PY_SET_ROTARY_INTERLEAVED,
-    FA2PY_SET_SUMS,
-    FA2PY_SET_SCORES,
+#define SETTING(word, ...) FA2PY_SET_##word,
+#include "settings.def"
     FA2PY_SETTINGS_OF_PROBLEM,
-    FA2PY_SET_CONTEXT = FA2PY_SETTINGS_OF_PROBLEM,
-    FA2PY_SET_STREAM,
-    FA2PY_SETTINGS
+    FA2PY_SET_context = FA2PY_SETTINGS_OF_PROBLEM,
+    FA2PY_SET_stream,
+    FA2PY_SETTINGS,
+    FA2PY_SET_FEATURES = FA2PY_SET_layout + 1
 };
 extern const char *const fa2py_setting_words[FA2PY_SETTINGS];
 
@@ -219,16 +231,19 @@ typedef struct fa2py_call {
     PyObject *tensors[3]; /* q, k, v */
     bool causal, heads_first;
     int32_t window_left, window_right;  /* -1: unbounded */
-    float softcap, scale;               /* 0: no softcap, the default scale */
+    fa2i_factors factors;               /* 0: not given */
     PyObject *features[FA2PY_FEATURES]; /* NULL: not given */
     float dropout_p;                    /* 0: no dropout */
     bool has_seed;                      /* dropout_seed was a number, `seed` */
     uint64_t seed;
+    fa2_dropout_origin origin; /* of dropout */
+    float distance_shift;
     int32_t max_seqlen_q, max_seqlen_k; /* -1: not given. 0 means the same unless sequences are packed */
     bool rotary_interleaved;
     fa2_sums sums; /* permissions: backward does not read them */
     fa2_scores scores;
     fa2_partial partial;    /* not NONE: out, or the gradients, are float32 */
+    PyObject *carried;      /* out over other keys, float32, with which the result is merged; NULL: none. Borrowed */
     fa2py_context *context; /* NULL: the default one */
     bool has_stream;
     void *stream;
@@ -248,6 +263,9 @@ bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number);
 /* "write" or "merge"; NULL and None: FA2_PARTIAL_NONE. */
 bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial);
 bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed); /* value: an int */
+/* dropout_origin: (row, column, head, heads); NULL and None: zeros. */
+bool fa2py_parse_origin(PyObject *value, fa2_dropout_origin *ret_origin);
+bool fa2py_parse_shift(PyObject *value, float *ret_shift); /* distance_shift; NULL and None: 0 */
 /* window(window): takes a call's window (None, or two numbers in a sequence, an array or a tensor). Returns
  * (left, right), -1 for all keys. */
 PyObject *fa2py_window(PyObject *module, PyObject *value);
@@ -320,6 +338,8 @@ bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
 /* Raises ValueError unless a == b. what: the name of the quantity, such as "seq". */
 bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b, const char *what);
 bool fa2py_check_writable(const fa2py_operand *operand);
+/* Returns the elements between entries of a dimension, 0 if it has only one entry. */
+int64_t fa2py_stride_of(const dl_tensor *tensor, int dimension);
 const char *fa2py_dtype_word(dl_dtype dtype);  /* its name in messages */
 fa2_kv fa2py_kv_of(const fa2py_operand *rows); /* of k or v, by its type; uint8 holds e4m3 numbers */
 
@@ -362,25 +382,27 @@ bool fa2py_check_problem(const fa2_problem *problem);
 bool fa2py_is_empty(const fa2py_operand operands[3], const fa2_problem *problem);
 /* Returns the problem with every size at least 1. It is valid if and only if a call with queries and keys would be. */
 fa2_problem fa2py_as_if_full(const fa2_problem *problem);
-/* Write the results of an empty call: 0 into a tensor; the LSE of rows that see no key. Without an operand they write
- * nothing. false: a Python error is set. */
+/* Write the results of an empty call: 0 into a tensor; the LSE of rows that see no key, which is a head's number in
+ * `start` (no tensor: -inf). Without an operand they write nothing. false: a Python error is set. */
 bool fa2py_set_zero(const fa2py_operand *operand, void *stream);
-bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *sinks, void *stream);
+bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *start, void *stream);
 
 /* ---- functions (attention.c, backward.c, merge.c) ---- */
 
 /* Checks the call, creates the outputs and launches. Returns out, or (out, lse). */
 PyObject *fa2py_run(const fa2py_call *call);
 
+enum { FA2PY_FEATURE_GRADIENTS = 2 }; /* dsinks, dbias */
+
 /* Arguments of backward that forward does not have. All objects are borrowed. */
 typedef struct fa2py_backward {
     PyObject *d_out, *out, *lse;
     /* dq, dk, dv: a tensor to write. NULL, None or True: create it. False: not wanted */
     PyObject *gradients[3];
-    bool want_dsinks, want_dbias;
+    bool want[FA2PY_FEATURE_GRADIENTS];
 } fa2py_backward;
 
-/* As fa2py_run. Returns (dq, dk, dv), followed by dsinks and dbias if they are wanted. */
+/* As fa2py_run. Returns (dq, dk, dv), followed by those of features' tensors that are wanted. */
 PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given);
 
 /* attention(...): skips PyTorch's dispatcher where that changes nothing, else calls the functions given to set_torch.
@@ -422,21 +444,15 @@ int fa2py_torch_is_deterministic(void); /* must algorithms be deterministic? */
 
 /* ---- autograd of calls without features (autograd.c) ---- */
 
-/* The settings of such a call: the items of a tuple. */
-enum {
-    FA2PY_PLAIN_CAUSAL,
-    FA2PY_PLAIN_WINDOW,
-    FA2PY_PLAIN_SOFTCAP,
-    FA2PY_PLAIN_SCALE,
-    FA2PY_PLAIN_LAYOUT,
-    FA2PY_PLAIN_CONTEXT,
-    FA2PY_PLAIN_DETERMINISTIC,
-    FA2PY_PLAIN_SETTINGS
-};
-extern const int fa2py_plain_places[FA2PY_PLAIN_DETERMINISTIC]; /* the FA2PY_SET_... of each setting */
+/* The settings of such a call: the items of a tuple. The first ones are the settings before FA2PY_SET_FEATURES. */
+enum { FA2PY_PLAIN_CONTEXT = FA2PY_SET_FEATURES, FA2PY_PLAIN_DETERMINISTIC, FA2PY_PLAIN_SETTINGS };
+
+/* Returns the FA2PY_SET_... of a setting before FA2PY_PLAIN_DETERMINISTIC. */
+static inline int fa2py_plain_place(int setting)
+{
+    return setting == FA2PY_PLAIN_CONTEXT ? (int)FA2PY_SET_context : setting;
+}
 
 /* plain_forward(ctx, settings, *tensors): the forward of a Function. plain_node(type): gives its nodes our backward. */
 PyObject *fa2py_plain_forward(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *fa2py_plain_node(PyObject *module, PyObject *type);
-
-#endif

@@ -20,9 +20,9 @@ static bool check_device(const char *name, dl_device device)
 {
     if (device.type == DL_CUDA)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is not on a CUDA device (its DLPack device type is %d%s); fa2 runs there only",
-                 name, device.type, device.type == 1 ? ", the CPU" : "");
-    return false;
+    return fa2py_refuse(PyExc_ValueError,
+                        "%s is not on a CUDA device (its DLPack device type is %d%s); fa2 runs there only", name,
+                        device.type, device.type == 1 ? ", the CPU" : "");
 }
 
 const char *fa2py_dtype_word(dl_dtype dtype)
@@ -65,9 +65,8 @@ static bool check_place(const char *name, const dl_tensor *tensor, const dl_tens
         return false;
     if (tensor->device.id == q->device.id)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is on CUDA device %d and q on %d; they must be on one device", name,
-                 (int)tensor->device.id, (int)q->device.id);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s is on CUDA device %d and q on %d; they must be on one device", name,
+                        (int)tensor->device.id, (int)q->device.id);
 }
 
 static bool check_rank(const fa2py_call *call, const fa2py_operand *operand, int rank)
@@ -76,10 +75,9 @@ static bool check_rank(const fa2py_call *call, const fa2py_operand *operand, int
                                             {"[batch, seq, heads, head_dim]", "[batch, heads, seq, head_dim]"}};
     if (operand->view.tensor.ndim == rank)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s has %d dimensions; it must have %d: %s%s", operand->name,
-                 (int)operand->view.tensor.ndim, rank, orders[rank == RANK][call->heads_first],
-                 rank == RANK ? "" : ", as sequences are packed");
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s has %d dimensions; it must have %d: %s%s", operand->name,
+                        (int)operand->view.tensor.ndim, rank, orders[rank == RANK][call->heads_first],
+                        rank == RANK ? "" : ", as sequences are packed");
 }
 
 fa2_kv fa2py_kv_of(const fa2py_operand *rows)
@@ -123,27 +121,32 @@ static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q, elem_
     if (!check_place(operand->name, tensor, q) || !check_type(operand, q, elem))
         return false;
     for (int i = 0; i < RANK; i++) {
-        if (operand->shape[i] > INT32_MAX) {
-            PyErr_Format(PyExc_ValueError, "%s has %lld elements in dimension %d, which is too many", operand->name,
-                         (long long)operand->shape[i], i - (RANK - tensor->ndim));
-            return false;
-        }
+        if (operand->shape[i] > INT32_MAX)
+            return fa2py_refuse(PyExc_ValueError, "%s has %lld elements in dimension %d, which is too many",
+                                operand->name, (long long)operand->shape[i], i - (RANK - tensor->ndim));
     }
-    if (operand->strides[DIM] != 1 && operand->shape[DIM] != 1) {
-        PyErr_Format(PyExc_ValueError, "the last dimension of %s has stride %lld; it must be 1 (contiguous)",
-                     operand->name, (long long)operand->strides[DIM]);
-        return false;
-    }
+    if (operand->strides[DIM] != 1 && operand->shape[DIM] != 1)
+        return fa2py_refuse(PyExc_ValueError, "the last dimension of %s has stride %lld; it must be 1 (contiguous)",
+                            operand->name, (long long)operand->strides[DIM]);
     return true;
+}
+
+int64_t fa2py_stride_of(const dl_tensor *tensor, int dimension)
+{
+    int64_t row_major = 1;
+    for (int i = tensor->ndim - 1; i > dimension; i--)
+        row_major *= tensor->shape[i];
+    if (tensor->shape[dimension] == 1)
+        return 0;
+    return tensor->strides != NULL ? tensor->strides[dimension] : row_major;
 }
 
 bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b, const char *what)
 {
     if (a == b)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s has %s %lld and %s has %lld; they must be equal", a_name, what, (long long)a,
-                 b_name, (long long)b);
-    return false;
+    return fa2py_refuse(PyExc_ValueError, "%s has %s %lld and %s has %lld; they must be equal", a_name, what,
+                        (long long)a, b_name, (long long)b);
 }
 
 bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like)

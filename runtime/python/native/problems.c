@@ -38,8 +38,16 @@ static void refuse_word(int field, PyObject *value)
 
 static void refuse_field(PyObject *name)
 {
-    PyObject *text = PyUnicode_FromFormat("a problem has no field %R; it has ", name);
-    for (int i = 0; i < FA2I_FIELD_COUNT; i++)
+    fa2i_nearest meant = {0};
+    PyObject *bytes = PyUnicode_Check(name) ? PyUnicode_AsUTF8String(name) : NULL;
+    PyErr_Clear(); /* of a name that is no UTF-8: nothing is suggested */
+    for (int i = 0; bytes != NULL && i < FA2I_FIELD_COUNT; i++)
+        fa2py_nearest_try(&meant, bytes, fa2i_fields[i].name);
+    Py_XDECREF(bytes);
+    PyObject *text = meant.name != NULL
+                         ? PyUnicode_FromFormat("a problem has no field %R%s%s%s", name, FA2PY_MEANT(meant))
+                         : PyUnicode_FromFormat("a problem has no field %R; it has ", name);
+    for (int i = 0; meant.name == NULL && i < FA2I_FIELD_COUNT; i++)
         text = with_word(text, fa2i_fields[i].name, i == 0);
     raise_text(text);
 }
@@ -67,11 +75,9 @@ static bool field_value(int field, PyObject *value, int32_t *ret_value)
     int beyond = 0; /* -1 below, 1 above the range of long long */
     const long long wide = PyLong_AsLongLongAndOverflow(number, &beyond);
     Py_DECREF(number);
-    if (beyond != 0 || wide < INT32_MIN || wide > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s is %R; its limit is %d", fa2i_fields[field].name, value,
-                     beyond < 0 || wide < INT32_MIN ? INT32_MIN : INT32_MAX);
-        return false;
-    }
+    if (beyond != 0 || wide < INT32_MIN || wide > INT32_MAX)
+        return fa2py_refuse(PyExc_ValueError, "%s is %R; its limit is %d", fa2i_fields[field].name, value,
+                            beyond < 0 || wide < INT32_MIN ? INT32_MIN : INT32_MAX);
     *ret_value = (int32_t)wide;
     return true;
 }
@@ -91,10 +97,9 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
     bool given[FA2I_FIELD_COUNT] = {false};
     PyObject *name = NULL, *value = NULL;
     Py_ssize_t at = 0;
-    if (!PyDict_Check(fields)) {
-        PyErr_Format(PyExc_TypeError, "a problem is a dict of its fields, not a %R", (PyObject *)Py_TYPE(fields));
-        return false;
-    }
+    if (!PyDict_Check(fields))
+        return fa2py_refuse(PyExc_TypeError, "a problem is a dict of its fields, not a %R",
+                            (PyObject *)Py_TYPE(fields));
     while (PyDict_Next(fields, &at, &name, &value)) {
         int32_t number = 0;
         const int field = field_named(name);
@@ -114,10 +119,8 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
         const fa2i_field *f = &fa2i_fields[i];
         if (given[i] || (f->needs >= 0 && fa2i_field_get(&problem, f->needs) == 0))
             continue;
-        if (f->missing == FA2I_MISSING_REQUIRED) {
-            PyErr_Format(PyExc_ValueError, "the problem lacks %s", f->name);
-            return false;
-        }
+        if (f->missing == FA2I_MISSING_REQUIRED)
+            return fa2py_refuse(PyExc_ValueError, "the problem lacks %s", f->name);
         if (f->missing == FA2I_MISSING_SAME_AS || f->needs >= 0 || f->missing_value != 0)
             fa2i_field_set(&problem, i, fa2i_field_missing_value(&problem, i));
     }
@@ -148,16 +151,37 @@ PyObject *fa2py_problem_dict(const fa2_problem *problem)
 
 PyObject *fa2py_problem_text(PyObject *module, PyObject *fields)
 {
-    char text[FA2I_PROBLEM_CHARS];
     fa2_problem problem;
     (void)module;
     if (!fa2py_problem_parse(fields, &problem))
         return NULL;
-    fa2i_problem_format(&problem, text, sizeof text);
-    for (char *c = text; *c != '\0'; c++)
-        if (*c == ' ')
-            *c = ',';
-    return PyUnicode_FromString(text);
+    return PyUnicode_FromString(fa2i_problem_argument(&problem).text);
+}
+
+void fa2py_nearest_try(fa2i_nearest *nearest, PyObject *text, const char *name)
+{
+    fa2i_nearest_try(nearest, PyBytes_AsString(text), (size_t)PyBytes_Size(text), name, name);
+}
+
+PyObject *fa2py_suggestion(PyObject *module, PyObject *args)
+{
+    const char *text = NULL;
+    PyObject *known = NULL, *best = NULL; /* best belongs to the tuple */
+    fa2i_nearest meant = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sO!:suggestion", &text, &PyTuple_Type, &known))
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(known); i++) {
+        PyObject *bytes = PyUnicode_AsUTF8String(PyTuple_GetItem(known, i));
+        if (bytes == NULL)
+            return NULL;
+        const fa2i_nearest before = meant;
+        fa2i_nearest_try(&meant, text, strlen(text), PyBytes_AsString(bytes), "");
+        if (meant.name != before.name || meant.distance != before.distance)
+            best = PyTuple_GetItem(known, i);
+        Py_DECREF(bytes);
+    }
+    return best != NULL ? PyUnicode_FromFormat(", did you mean %U?", best) : PyUnicode_FromString("");
 }
 
 PyObject *fa2py_problem_keys(PyObject *module, PyObject *unused)

@@ -54,10 +54,8 @@ PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
     enum { FIRST_WATCHER = 5 };
     const Py_ssize_t count = PyTuple_Size(args);
     (void)module;
-    if (count < FIRST_WATCHER || count - FIRST_WATCHER > WATCHERS_MAX) {
-        PyErr_SetString(PyExc_TypeError, set_torch_words);
-        return NULL;
-    }
+    if (count < FIRST_WATCHER || count - FIRST_WATCHER > WATCHERS_MAX)
+        return PyErr_Format(PyExc_TypeError, "%s", set_torch_words);
     watcher_count = 0;
     replace(&functions[FA2PY_WAY_DISPATCHER], PyTuple_GetItem(args, 0));
     replace(&functions[FA2PY_WAY_AUTOGRAD], PyTuple_GetItem(args, 1));
@@ -90,16 +88,12 @@ static PyObject *plain_settings(PyObject *const *values, int count)
 {
     PyObject *const *settings = values + 3;
     for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
-        if (i != FA2PY_SET_CONTEXT && !(i == FA2PY_SET_DROPOUT_P ? is_zero(settings[i]) : is_off(settings[i])))
+        if (i != FA2PY_SET_context && !(i == FA2PY_SET_dropout_p ? is_zero(settings[i]) : is_off(settings[i])))
             return NULL;
-    PyObject *tuple = PyTuple_New(FA2PY_PLAIN_SETTINGS);
-    for (int i = 0; tuple != NULL && i < FA2PY_PLAIN_SETTINGS; i++) {
-        PyObject *value = i < FA2PY_PLAIN_DETERMINISTIC ? settings[fa2py_plain_places[i]] : NULL;
-        value = value != NULL ? value : Py_None;
-        Py_INCREF(value);
-        (void)PyTuple_SetItem(tuple, i, value);
-    }
-    return tuple;
+    PyObject *plain[FA2PY_PLAIN_SETTINGS] = {NULL};
+    for (int i = 0; i < FA2PY_PLAIN_DETERMINISTIC; i++)
+        plain[i] = settings[fa2py_plain_place(i)];
+    return fa2py_tuple(plain, FA2PY_PLAIN_SETTINGS);
 }
 
 PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
@@ -112,14 +106,8 @@ PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
     }
     if (PyErr_Occurred())
         return NULL;
-    PyObject *tuple = PyTuple_New(count), *result = NULL;
-    for (int i = 0; tuple != NULL && i < count; i++) {
-        PyObject *value = values[i] != NULL ? values[i] : Py_None;
-        Py_INCREF(value);
-        (void)PyTuple_SetItem(tuple, i, value);
-    }
-    if (tuple != NULL)
-        result = PyObject_CallObject(functions[way], tuple);
+    PyObject *tuple = fa2py_tuple(values, count);
+    PyObject *result = tuple != NULL ? PyObject_CallObject(functions[way], tuple) : NULL;
     Py_XDECREF(tuple);
     return result;
 }
@@ -257,7 +245,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
         dropout = PyFloat_AsDouble(values[DROPOUT_P]);
     if (values[SCALE] != NULL && values[SCALE] != Py_None) {
         scale = PyFloat_AsDouble(values[SCALE]);
-        /* as a float, like fa2py_call.scale, where 0 means "not given" */
+        /* as a float, like fa2i_factors, where 0 means "not given" */
         scale_fits = (float)scale > 0 && isfinite((float)scale);
     }
     if (PyErr_Occurred())
@@ -267,7 +255,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
                          .heads_first = true,
                          .window_left = -1,
                          .window_right = -1,
-                         .scale = (float)scale,
+                         .factors.softmax_scale = (float)scale,
                          .sums = (fa2_sums)sums,
                          .scores = (fa2_scores)scores,
                          .fits = operands_fit,
@@ -284,11 +272,11 @@ static PyObject *differentiable(PyObject *const *values)
     static PyObject *layout;
     if (layout == NULL && (layout = PyUnicode_InternFromString("bhsd")) == NULL)
         return NULL;
-    all[SETTINGS + FA2PY_SET_CAUSAL] = values[IS_CAUSAL];
-    all[SETTINGS + FA2PY_SET_SCALE] = values[SCALE];
-    all[SETTINGS + FA2PY_SET_LAYOUT] = layout;
-    all[SETTINGS + FA2PY_SET_SUMS] = values[SUMS];
-    all[SETTINGS + FA2PY_SET_SCORES] = values[SCORES];
+    all[SETTINGS + FA2PY_SET_causal] = values[IS_CAUSAL];
+    all[SETTINGS + FA2PY_SET_scale] = values[SCALE];
+    all[SETTINGS + FA2PY_SET_layout] = layout;
+    all[SETTINGS + FA2PY_SET_sums] = values[SUMS];
+    all[SETTINGS + FA2PY_SET_scores] = values[SCORES];
     return fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT);
 }
 
@@ -297,11 +285,9 @@ static bool check_settings(PyObject *const *values)
 {
     static const int never[] = {DROPOUT_P, IS_CAUSAL, ENABLE_GQA};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
-        if (values[never[i]] == Py_None) {
-            PyErr_Format(PyExc_TypeError, "sdpa(): %s is None; it must be a %s", words[never[i]],
-                         never[i] == DROPOUT_P ? "number" : "bool");
-            return false;
-        }
+        if (values[never[i]] == Py_None)
+            return fa2py_refuse(PyExc_TypeError, "sdpa(): %s is None; it must be a %s", words[never[i]],
+                                never[i] == DROPOUT_P ? "number" : "bool");
     }
     bool truth = false;
     return fa2py_parse_truth(values[IS_CAUSAL], words[IS_CAUSAL], &truth) &&
@@ -319,14 +305,11 @@ static bool is_refusal(bool in_place)
 /* Calls a function of the module with all arguments. Arguments that were not given get their defaults. */
 static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *values)
 {
-    PyObject *tuple = PyTuple_New(SDPA_COUNT), *result = NULL;
+    PyObject *all[SDPA_COUNT] = {[IS_CAUSAL] = Py_False, [ENABLE_GQA] = Py_False}, *result = NULL;
+    for (int i = 0; i < SDPA_COUNT; i++)
+        all[i] = values[i] != NULL ? values[i] : all[i];
+    PyObject *tuple = fa2py_tuple(all, SDPA_COUNT);
     PyObject *function = PyObject_GetAttrString(module, name);
-    PyObject *const defaults[SDPA_COUNT] = {[IS_CAUSAL] = Py_False, [ENABLE_GQA] = Py_False};
-    for (int i = 0; tuple != NULL && i < SDPA_COUNT; i++) {
-        PyObject *value = values[i] != NULL ? values[i] : defaults[i] != NULL ? defaults[i] : Py_None;
-        Py_INCREF(value);
-        (void)PyTuple_SetItem(tuple, i, value);
-    }
     if (tuple != NULL && function != NULL)
         result = PyObject_CallObject(function, tuple);
     Py_XDECREF(function);
@@ -338,13 +321,9 @@ static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *
 static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     const Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
-    PyObject *tuple = PyTuple_New(count), *keywords = PyDict_New(), *result = NULL;
+    PyObject *tuple = fa2py_tuple(args, count), *keywords = PyDict_New(), *result = NULL;
     PyObject *function = PyObject_GetAttrString(module, "_torch_sdpa");
     bool ok = tuple != NULL && keywords != NULL && function != NULL;
-    for (Py_ssize_t i = 0; ok && i < count; i++) {
-        Py_INCREF(args[i]);
-        (void)PyTuple_SetItem(tuple, i, args[i]);
-    }
     for (Py_ssize_t i = 0; ok && i < named; i++)
         ok = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), args[count + i]) == 0;
     if (ok)

@@ -33,6 +33,35 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -123,15 +152,17 @@ struct fp32 {
 };
 using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_SCORE_PARAMS false  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -139,21 +170,22 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-constexpr bool kSoftcap = false;
-constexpr bool kAlibi = false;
-constexpr bool kSinks = false;
-constexpr bool kDropout = false;
-constexpr bool kSeqused = false;
-constexpr bool kVarlen = false;
-constexpr bool kPaged = false;
-constexpr bool kLeftpad = false;
-constexpr bool kCacheRows = false;
-constexpr bool kAppend = false;
+// Each feature that is on or off, and how (gen/features/list.lua).
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
+constexpr bool kDropout = false;  // elements of P are dropped at random
+constexpr bool kSeqused = false;  // each sequence has its own number of keys
+constexpr bool kVarlen = false;  // sequences are packed one after the other
+constexpr bool kPaged = false;  // K and V lie in pages, which a table names
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
+constexpr bool kAppend = false;  // new keys are written into K and V first
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = kKv8 && FA2_KV_PARAMS % 2 == 0;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
@@ -165,9 +197,9 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
+// window, or the last ones of the features, these are expanded with FA2I_CONSTANT to constants of the same names. So
+// code which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
@@ -188,22 +220,37 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
+#ifndef FA2_DROPOUT_PARAMS
+#define FA2_DROPOUT_PARAMS false
+#endif
 #define FA2I_PARAM FA2I_MEMBER
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+// A kernel with some members has those before them, too.
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
+#endif
+#if FA2_DROPOUT_PARAMS
+#define FA2I_DROPOUT_PARAM FA2I_MEMBER
+#else
+#define FA2I_DROPOUT_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;
@@ -243,7 +290,7 @@ FA2I_PARAM(STRIDES, dq_stride)
 FA2I_PARAM(STRIDES, dk_stride)
 FA2I_PARAM(STRIDES, dv_stride)
 FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * the cap: factor of scores in the exponent */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
@@ -253,8 +300,7 @@ FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
 FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
 FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -271,8 +317,11 @@ static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURE
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr int kBr = 64;                  // query rows per tile
 constexpr int kBc = 128;                  // key rows per block
+constexpr int kQueryWarps = 1;   // warps that divide the queries of S^T and dP^T, and the columns of dK and dV
 constexpr int kStages = 1;               // stages of Q and dO in shared memory
-constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
+// The order of products. mma.sync: dP is computed before P (mainloop.cuh). wgmma: dV is started after dS
+// (hopper/bwd_key_rows.cuh).
+constexpr bool kLate = false;
 enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
 constexpr Dq kDq = Dq::atomic;
 constexpr bool kDqSeparate = kDq == Dq::separate;  // separate blocks compute it, and S and dP again
@@ -292,12 +341,11 @@ constexpr int kConvertRows = 32;  // rows of dQ of a block that converts it
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kWarps = 4;
 constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
-constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
 constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
 constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
 constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
 constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
-constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
+constexpr bool kFillLater = false;     // SM 7.5: Q and dO pass through registers one by one, after dQ
 constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -494,6 +542,8 @@ struct SequenceCoord {
 
 template <class Coord> __device__ __forceinline__ void clear_unused_keys(const Params &, const Coord &) {}
 
+template <int kBlock> __device__ __forceinline__ void clear_unused_queries(const Params &, int, int64, int64) {}
+
 // ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 //
 // Policy: SequenceCoord (batches.cuh, sequences.cuh).
@@ -556,94 +606,11 @@ private:
     }
 };
 
-// ---- mma.sync: products of warps ------------------------------------------------------------------------------
-
-// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
-template <class E> struct Mma;
-
-template <> struct Mma<fp16> {
-    // a is 16x8, b is 8x8.
-    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-    {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a0), "r"(a1), "r"(b0));
-    }
-
-    // SM 7.5 multiplies the same fragments twice with half of the depth.
-    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-    {
-        if constexpr (kTuring) {
-            k8(c, a[0], a[1], b0);
-            k8(c, a[2], a[3], b1);
-        } else {
-            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-        }
-    }
-};
-
-template <> struct Mma<bf16> {
-    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-    {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-};
-
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    Mma<Elem>::k16(c, a, b0, b1);
-}
-
-// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
-// column-major.
-__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
-{
-    if constexpr (kTuring) {
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[0]), "=r"(c[1])
-            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[2]), "=r"(c[3])
-            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
-            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
-    }
-}
-
-// Packs two elements into one register; lo is in the lower half.
-__device__ __forceinline__ uint32 pack2(float lo, float hi)
-{
-    return Elem::pack(lo, hi);
-}
-
-// Returns both elements of a register.
-__device__ __forceinline__ float2 unpack2(uint32 x)
-{
-    return Elem::unpack(x);
-}
-
-// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
-__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
-{
-    a[0] = pack2(left[0], left[1]);
-    a[1] = pack2(left[2], left[3]);
-    a[2] = pack2(right[0], right[1]);
-    a[3] = pack2(right[2], right[3]);
-}
-
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
+// ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// softcap: s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The
+// factor outside is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+constexpr bool kModified = kSoftcap;
 
 // One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
@@ -656,19 +623,26 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
 __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);
+}
+
+// Modifies a tile of products.
+template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&s)[kM][kN][4], const Params &p)
+{
+    if constexpr (kSoftcap)
+        cap_scores(s, p.softcap_rate);
+}
+
+// Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
+__device__ __forceinline__ float modifier_derivative(float score)
+{
+    return kSoftcap ? cap_slope(score) : 1.0f;
 }
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
@@ -763,6 +737,21 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
 // Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
@@ -806,8 +795,8 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
-// cap.
+// Scores are capped, get their terms, are turned into P, and masked. dS is P times (dP - delta) times the derivative of
+// the cap.
 //
 // Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
 // and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
@@ -821,60 +810,31 @@ __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float sc
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
         const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
+        each_of<kKeyTiles, 4>(
+            [&](int m, int e) { s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x)); });
     }
-}
-
-using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
-
-__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
-{
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                to[m][n][e] = from[m][n][e];
+    each_element(to, [&](float &x, int m, int n, int e) { x = from[m][n][e]; });
 }
 
-// Multiplies P^T by the derivative of the softcap.
-__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+// Multiplies P^T by the derivative of the scores. capped: S^T as modified.
+__device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[m][n][e] *= cap_slope(capped[m][n][e]);
+    each_element(p, [&](float &x, int m, int n, int e) { x *= modifier_derivative(capped[m][n][e]); });
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
-// softcap.
+// scores; with kBiasGradient the caller multiplies dS^T instead.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
         const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+        each_of<kKeyTiles, 4>(
+            [&](int m, int e) { dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x)); });
     }
 }
 
@@ -917,22 +877,15 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
+    each_of<kKeyTiles, 2>([&](int m, int h) {
+        const int key = first_key + m * 16 + h * 8;
+        const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+        first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (n * 8 + e % 2 < first[m][e / 2])
+            x = 0.0f;
+    });
 }
 
 // Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
@@ -946,8 +899,197 @@ __device__ __forceinline__ uint32 blocks_before(const Params &p, const BlockCoor
     return key_tile;
 }
 
+// ---- mma.sync: products of warps ------------------------------------------------------------------------------
+
+// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
+template <class E> struct Mma;
+
+template <> struct Mma<fp16> {
+    // a is 16x8, b is 8x8.
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    // SM 7.5 multiplies the same fragments twice with half of the depth.
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        if constexpr (kTuring) {
+            k8(c, a[0], a[1], b0);
+            k8(c, a[2], a[3], b1);
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+    }
+};
+
+template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    Mma<Elem>::k16(c, a, b0, b1);
+}
+
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
+}
+
+// Packs two elements into one register; lo is in the lower half.
+__device__ __forceinline__ uint32 pack2(float lo, float hi)
+{
+    return Elem::pack(lo, hi);
+}
+
+// Returns both elements of a register.
+__device__ __forceinline__ float2 unpack2(uint32 x)
+{
+    return Elem::unpack(x);
+}
+
+// ---- the product of eight elements of O and dO, of 16 bits ----------------------------------------------------------
+//
+// Policy; the other one is fp32/dot.cuh.
+
+__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
+{
+    float sum = 0.0f;
+    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
+        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
+    }
+    return sum;
+}
+
+// The same of eight elements of two rows, from element 8 * chunk on.
+__device__ __forceinline__ float dot_8(const char *a, const char *b, int chunk)
+{
+    return dot_8(__ldg(reinterpret_cast<const uint4 *>(a) + chunk), __ldg(reinterpret_cast<const uint4 *>(b) + chunk));
+}
+
+// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
+//
+// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
+// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
+// else [4][lane].
+//
+// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
+// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
+// in the same order.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kAddFour = true;
+#else
+constexpr bool kAddFour = false;
+#endif
+constexpr int kDqFragment = 128;
+constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
+constexpr int kDqTile = kBr * kDqWidth;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
+
+constexpr bool kDqDirect = false;  // sums are in the workspace
+
+template <int kBlockThreads, int kBlockRows, int kLanes, class... Any>
+__device__ __forceinline__ void clear_dq(const Any &...)
+{
+}
+
+using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
+
+// Rows of the sums over all heads.
+__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
+{
+    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
+}
+
+// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
+template <class Coord>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
+                                          int col_warp)
+{
+    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
+    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
+}
+
+// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
+__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
+{
+    each_of<2 * kDqPairs, 4>([&](int n, int e) {
+        const int row = lane / 4 + e / 2 * 8;
+        if (row < rows)
+            add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+    });
+}
+
+// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
+// sequence's end.
+__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
+{
+#pragma unroll
+    for (int m = 0; m < kDqPartTiles; m++) {
+        if (kVarlen && rows - m * 16 < 16) {
+            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
+            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
+            continue;
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * kDqPairs; n++) {
+            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
+            if constexpr (kAddFour) {
+                add_global_16(fragment + lane * 4, dq[m][n]);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
+            }
+        }
+    }
+}
+
 // The empty policy: blocks add to dQ in any order.
 __device__ __forceinline__ uint32 *turn_counters(const Params &)
+{
+    return nullptr;
+}
+
+template <class Coord> __device__ __forceinline__ uint32 *turn_counter(const Params &, const Coord &, int64, int)
 {
     return nullptr;
 }
@@ -1058,9 +1200,7 @@ struct WholeRange {
 
 using QueryRange = WholeRange;
 
-template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
-{
-}
+template <class... Any> __device__ __forceinline__ void put_part(const Any &...) {}
 
 template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}
 
@@ -1069,10 +1209,27 @@ __device__ __forceinline__ uint32 *key_ticket(const Params &)
     return nullptr;
 }
 
+// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
+__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack2(left[0], left[1]);
+    a[1] = pack2(left[2], left[3]);
+    a[2] = pack2(right[0], right[1]);
+    a[3] = pack2(right[2], right[3]);
+}
+
+using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
+
+__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
+{
+    each_of<kQuerySteps, kKeyTiles>(
+        [&](int step, int m) { pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]); });
+}
+
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}
 
-    static __device__ __forceinline__ void begin(const Params &, int, int, int) {}
+    static __device__ __forceinline__ void begin(const Params &, int, int, int, int) {}
 
     static __device__ __forceinline__ void mask(Fragments &) {}
 
@@ -1086,7 +1243,7 @@ __device__ __forceinline__ float value_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false;
 
 struct Terms {
@@ -1099,92 +1256,6 @@ struct Terms {
 };
 
 template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}
-
-// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
-//
-// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
-// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
-// else [4][lane].
-//
-// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
-// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
-// in the same order.
-#if __CUDA_ARCH__ >= 900
-constexpr bool kAddFour = true;
-#else
-constexpr bool kAddFour = false;
-#endif
-constexpr int kDqFragment = 128;
-constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
-constexpr int kDqTile = kBr * kDqWidth;
-constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
-
-using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
-
-// Rows of the sums over all heads.
-__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
-{
-    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
-}
-
-// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
-template <class Coord>
-__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
-                                          int col_warp)
-{
-    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
-    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
-}
-
-__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
-{
-    if constexpr (kAddFour) {
-        add_global_16(fragment + lane * 4, dq);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            add_global_4(fragment + e * 32 + lane, dq[e]);
-    }
-}
-
-// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
-__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
-{
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8;
-            if (row < rows)
-                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
-        }
-}
-
-// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
-// sequence's end.
-__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
-{
-#pragma unroll
-    for (int m = 0; m < kDqPartTiles; m++) {
-        if (kVarlen && rows - m * 16 < 16) {
-            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
-            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
-            continue;
-        }
-#pragma unroll
-        for (int n = 0; n < 2 * kDqPairs; n++) {
-            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
-            if constexpr (kAddFour) {
-                add_global_16(fragment + lane * 4, dq[m][n]);
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
-            }
-        }
-    }
-}
 
 // The empty policy: blocks of other keys add to dQ, too.
 __device__ __forceinline__ void clear_sums(const Params &, unsigned) {}
@@ -1389,11 +1460,13 @@ template <int kPending> __device__ __forceinline__ void fill_wait()
     if constexpr (!kTuring)
         cp_async_wait<kPending>();
 }
+/* The least score that counts, scaled and with all terms, of kernels and of the judge. Plain C preprocessor text. */
+#define FA2I_LEAST_SCORE (-0x1p19f)
 
 // A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
 // counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
 // this limit are still precise to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
+constexpr float kLeastScore = FA2I_LEAST_SCORE;
 
 // The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
@@ -1433,18 +1506,6 @@ __device__ __forceinline__ uint4 no_rows(bool lse)
     return {x, x, x, x};
 }
 
-__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
-{
-    float sum = 0.0f;
-    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
-        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
-    }
-    return sum;
-}
-
 // kRowLanes neighbouring lanes share a row, 8 elements each.
 constexpr int kRowChunks = kHeadDimV / 8;
 constexpr int kRowLanes = kRowChunks > 16  ? 32
@@ -1463,8 +1524,7 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
         const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * kElemBytes;
         const char *d_o =
             p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * kElemBytes;
-        delta =
-            dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
+        delta = dot_8(o, d_o, lane);
     }
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
@@ -1705,12 +1765,10 @@ __device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p
 // Stores P^T for the warps with the same keys. smem: this lane's address.
 __device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
 {
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            store_shared_16(smem + (step * kKeyTiles + m) * kFragmentBytes,
-                            uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
+    each_of<kQuerySteps, kKeyTiles>([&](int step, int m) {
+        store_shared_16(smem + (step * kKeyTiles + m) * kFragmentBytes,
+                        uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
+    });
 }
 
 // Stores dS^T into its tile.
@@ -1719,31 +1777,18 @@ __device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, 
 {
 #pragma unroll
     for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                store_shared_4(score_smem +
-                                   ScoreTile::chunk_offset(first_key + m * 16 + i % 2 * 8 + lane / 4,
-                                                           first_query / 8 + 2 * step + i / 2) +
-                                   lane % 4 * 4,
-                               a[step][m][i]);
+        each_of<kKeyTiles, 4>([&](int m, int i) {
+            store_shared_4(score_smem +
+                               ScoreTile::chunk_offset(first_key + m * 16 + i % 2 * 8 + lane / 4,
+                                                       first_query / 8 + 2 * step + i / 2) +
+                               lane % 4 * 4,
+                           a[step][m][i]);
+        });
 }
 
 // ---- products of tiles in shared memory --------------------------------------------------------------------------
 //
 // Tiles of c are m16n8. load_a(step, a) loads the A fragments of a k16 step into a. Form: layout of the tiles' rows.
-
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
-{
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
-}
 
 // Loads the A fragments of 16 * kM rows of a tile for one k16 step.
 template <class Form = RowTile, int kM>
@@ -1851,7 +1896,7 @@ struct TileAreas {
 
 // ---- the mainloop's steps: what a warp does with a tile of queries --------------------------------------------------
 //
-// `visit` of bwd.cuh calls visit_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
+// `step` of bwd.cuh calls step_of_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
 // part:
 //
 //     kLate    S^T | dP^T | P^T | dV += P^T dO | dS^T | dK += dS^T Q
@@ -1873,14 +1918,14 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
         s, [&](int step, uint32(&a)[kKeyTiles][4]) { load_rows<Form>(a, row_smem, rows, step); }, tile_smem, cols);
 }
 
-// Turns S^T into P^T. capped: S^T after the softcap; query: this warp's first query in the tile `at`.
+// Turns S^T into P^T. capped: receives S^T as modified, without terms; query: this warp's first query in the tile `at`.
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                           const Terms &terms, const WarpCoord &own, const Cursor &at, int query,
                                           TileAreas areas)
 {
-    if constexpr (kSoftcap) {
-        cap_scores(s, p.softcap_rate);
+    if constexpr (kModified) {
+        modify_scores(s, p);
         copy_scores(capped, s);
     }
     if constexpr (kTerms)
@@ -1899,21 +1944,17 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
     product_of_columns<kQueryWarps, kQuerySteps>(
         sum,
         [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    a[m][i] = frag[step][m][i];
+            each_of<kKeyTiles, 4>([&](int m, int i) { a[m][i] = frag[step][m][i]; });
         },
         tile_smem, lane_offset);
 }
 
 // Processes a part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
 template <bool kMasked>
-__device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &coord, const Terms &terms,
-                                           Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
-                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
-                                           SumOfKeys &dk, SumOfValues &dv)
+__device__ __forceinline__ void step_of_part(const Params &p, const BlockCoord &coord, const Terms &terms,
+                                             Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
+                                             TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                             SumOfKeys &dk, SumOfValues &dv)
 {
     const int query = own.query + part * 8 * kQueryTiles;  // first query in the tile
     Scores s, dp;
@@ -1925,10 +1966,10 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &co
                                   smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
     compute_p<kMasked>(s, capped, p, coord, terms, own, at, query, areas);
     pack_scores(frag, s);
-    dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
+    dropout.begin(p, coord.sequence(), first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
-    if constexpr (kSoftcap && !kBiasGradient)
-        multiply_slopes(s, capped);
+    if constexpr (kModified && !kBiasGradient)
+        multiply_derivatives(s, capped);
     if constexpr (kQueryWarps > 1)
         store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
     add_product(dv, frag, areas.d_o + query * ValueTile::kPitch, areas.value_out);
@@ -1940,8 +1981,8 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &co
     if constexpr (kBiasGradient) {
         add_dbias(dp, p, coord.sequence(), first_head + at.head, coord.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
-        if constexpr (kSoftcap)
-            multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
+        if constexpr (kModified)
+            multiply_derivatives(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
     if constexpr (!kDqSeparate || kQueryWarps > 1)
@@ -1983,7 +2024,7 @@ __device__ __forceinline__ void add_others(const WarpCoord &own, const LaneOffse
 
 // ---- the dQ step: dQ += dS K of a tile of queries -----------------------------------------------------------------
 //
-// Called by `visit` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
+// Called by `step` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
 // all keys of the block. Its result is added to the sums in the workspace (dq_sums.cuh); if the block has all keys of a
 // head, and they are one tile, it is written at once. counter: with kDqInOrder, receives the counter of the tile.
 __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord &coord, const WarpCoord &own,
@@ -1994,7 +2035,7 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
     float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + own.warp * kDqWarpPart;
     uint32 before = 0, seen = 0;
     if constexpr (kDqInOrder) {
-        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        counter = turn_counter(p, coord, batch_head, at.tile);
         before = blocks_before(p, coord, at.tile);
         seen = own.lane == 0 ? load_counter(counter) : 0;
     }
@@ -2028,33 +2069,48 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
-// Writes two or four neighbouring numbers in fp32.
-__device__ __forceinline__ void put_fp32(char *to, float2 x)
+// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers
+// before they write any: the compiler moves no read before a write of the same memory, so each would wait for its
+// latency.
+__device__ __forceinline__ void add_old(float2 &x, const char *from)
 {
-    float2 *const at = reinterpret_cast<float2 *>(to);
     if constexpr (kMerges) {
-        const float2 old = *at;
+        const float2 old = *reinterpret_cast<const float2 *>(from);
         x = float2{x.x + old.x, x.y + old.y};
     }
-    *at = x;
 }
 
-__device__ __forceinline__ void put_fp32(char *to, float4 x)
+__device__ __forceinline__ void add_old(float4 &x, const char *from)
 {
-    float4 *const at = reinterpret_cast<float4 *>(to);
     if constexpr (kMerges) {
-        const float4 old = *at;
+        const float4 old = *reinterpret_cast<const float4 *>(from);
         x = float4{x.x + old.x, x.y + old.y, x.z + old.z, x.w + old.w};
     }
-    *at = x;
 }
 
-// Writes eight neighbouring numbers in fp32.
-__device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
+// Writes four neighbouring numbers in fp32.
+__device__ __forceinline__ void put_fp32(char *to, float4 x)
 {
-    put_fp32(to, float4{x[0], x[1], x[2], x[3]});
-    put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+    add_old(x, to);
+    *reinterpret_cast<float4 *>(to) = x;
 }
+
+// Eight neighbouring numbers in fp32.
+struct Fp32Chunk {
+    float4 left, right;
+
+    __device__ __forceinline__ void add_old(const char *from)
+    {
+        ::add_old(left, from);
+        ::add_old(right, from + 16);
+    }
+
+    __device__ __forceinline__ void write(char *to) const
+    {
+        reinterpret_cast<float4 *>(to)[0] = left;
+        reinterpret_cast<float4 *>(to)[1] = right;
+    }
+};
 
 // Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
 // fill a sector. head: element offset of the head in `out`; row: the tile's first row, in the head; chunk(n): where n8
@@ -2069,10 +2125,17 @@ __device__ __forceinline__ void put_fp32_tile(char *out, int64 head, const Strid
         if (own >= end)
             continue;
         char *const to = out + (head + own * stride.seq) * 4 + lane % 4 * 8;
+        float2 y[kTiles];
+#pragma unroll
+        for (int n = 0; n < kTiles; n++) {
+            y[n] = float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale};
+            if (chunk(n) < kColumns / 8)
+                add_old(y[n], to + chunk(n) * 32);
+        }
 #pragma unroll
         for (int n = 0; n < kTiles; n++)
             if (chunk(n) < kColumns / 8)
-                put_fp32(to + chunk(n) * 32, float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+                *reinterpret_cast<float2 *>(to + chunk(n) * 32) = y[n];
     }
 }
 
@@ -2165,7 +2228,7 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 // kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:
 // P^T as fragments, and dS^T through the tile that dQ needs as well.
 //
-// The prologue loads K, V and the first tiles (loads.cuh). The step of tile t (`visit`) is in mainloop.cuh and
+// The prologue loads K, V and the first tiles (loads.cuh). The step of tile t (`step`) is in mainloop.cuh and
 // dq_step.cuh; the next tile is copied meanwhile. With two barriers all warps begin a tile together:
 //
 //   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
@@ -2177,6 +2240,9 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 //   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
 //                                                         | copy Q, dO (t + 2) ....
 //
+// "store": tiles that pass through registers (SM 7.5) go to shared memory; by cp.async there is nothing to store. With
+// one stage, the barrier before the copy is there only if kQueryWarps > 1.
+//
 // "others'" means of the warps with the same keys. The comment at each barrier says what it orders. The epilogue writes
 // dK and dV (epilogue.cuh).
 //
@@ -2185,7 +2251,7 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 //     which tiles are processed, which are masked    tiles.cuh, and the loop over them
 //     how scores become P^T                          compute_p
 //     what is dropped: of P^T for dV, and of dP^T    dropout.cuh
-//     the derivative of softcap                      a factor of dS^T only
+//     the derivative of the scores                   a factor of dS^T only
 //     how a row begins and ends                      its LSE and delta (delta.cuh)
 
 // Writes dK and dV, or this block's partial sums of them.
@@ -2213,7 +2279,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
-    OwnParams p = coord.params(all);
+    OwnParams p = coord.params(all);  // lengths and addresses are those of the block's sequence
     const TileRange tiles(p, coord);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
 
@@ -2229,7 +2295,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         int stage = 0, score_stage = 0;
         begin_queries(fills, p, coord, tiles, range, first_head, smem, at);
         Dropout dropout(p, coord.first_key + own.key, own.lane);
-        auto visit = [&](auto masked) {
+        auto step = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
             const TileAreas areas(smem, stage, score_stage, own, offsets);
             const int next_stage = stage_ahead(stage);
@@ -2243,7 +2309,8 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             const Terms terms(p, coord.batch, first_head + at.head);
 #pragma unroll 1
             for (int part = 0; part < kParts; part++)
-                visit_part<kMasked>(p, coord, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
+                step_of_part<kMasked>(p, coord, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk,
+                                      dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
             // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier per tile: the next
@@ -2275,19 +2342,19 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
 #pragma unroll 1
             while (range.has(p, at))
                 if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
-                    visit(Bool<true>{});
+                    step(Bool<true>{});
                 else
-                    visit(Bool<false>{});
+                    step(Bool<false>{});
         } else {
 #pragma unroll 1
             while (at.head < p.group) {
                 const int head = at.head;
 #pragma unroll 1
                 while (at.head == head && (kLastTileFirst ? at.tile >= tiles.unmasked : at.tile < tiles.unmasked))
-                    visit(Bool<!kLastTileFirst>{});
+                    step(Bool<!kLastTileFirst>{});
 #pragma unroll 1
                 while (at.head == head)
-                    visit(Bool<kLastTileFirst>{});
+                    step(Bool<kLastTileFirst>{});
             }
         }
     }
@@ -2352,11 +2419,15 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void pr
         clear_parts<kBlockThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
+    clear_dq<kBlockThreads, kBlockRows, kRowLanes>(p, batch_head, row, threadIdx.x % kRowLanes,
+                                                   int64(blockIdx.x) * kBlockRows, rows, all_rows);
     if constexpr (kDqInOrder) {
         const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
     }
+    if constexpr (kDqDirect)
+        return;
     // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
     constexpr int kQuarters = kRowSums * kBlockRows;
@@ -2421,27 +2492,36 @@ struct ElementRows {
 
 // The same in fp32.
 struct Fp32Rows {
-    float upper[8], lower[8];
+    Fp32Chunk upper, lower;
 
     __device__ __forceinline__ Fp32Rows(const float *from, int quad_row, float scale)
     {
+        float4 x[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float4 x =
-                __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
-            const float y[4] = {x.x * scale, x.y * scale, x.z * scale, x.w * scale};
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
+            x[i] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+            x[i] = float4{x[i].x * scale, x[i].y * scale, x[i].z * scale, x[i].w * scale};
+        }
+        if constexpr (kAddFour) {
+            upper = {{x[0].x, x[0].y, x[1].x, x[1].y}, {x[2].x, x[2].y, x[3].x, x[3].y}};
+            lower = {{x[0].z, x[0].w, x[1].z, x[1].w}, {x[2].z, x[2].w, x[3].z, x[3].w}};
+        } else {
+            upper = {{x[0].x, x[1].x, x[0].y, x[1].y}, {x[0].z, x[1].z, x[0].w, x[1].w}};
+            lower = {{x[2].x, x[3].x, x[2].y, x[3].y}, {x[2].z, x[3].z, x[2].w, x[3].w}};
         }
     }
 
-    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row)
     {
+        char *const to_lower = to + 8 * p.dq_stride.seq * 4;
         if (row < p.seq_q)
-            put_fp32_chunk(to, upper);
+            upper.add_old(to);
         if (row + 8 < p.seq_q)
-            put_fp32_chunk(to + 8 * p.dq_stride.seq * 4, lower);
+            lower.add_old(to_lower);
+        if (row < p.seq_q)
+            upper.write(to);
+        if (row + 8 < p.seq_q)
+            lower.write(to_lower);
     }
 };
 using ConvertedRows = Either<kPartial, Fp32Rows, ElementRows>::Type;
@@ -2468,7 +2548,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
         const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        const ConvertedRows rows(from, quad_row, scale);
+        ConvertedRows rows(from, quad_row, scale);
         rows.write(p, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }

@@ -33,6 +33,35 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -123,15 +152,17 @@ struct fp32 {
 };
 using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_SCORE_PARAMS false  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -139,21 +170,22 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-constexpr bool kSoftcap = false;
-constexpr bool kAlibi = false;
-constexpr bool kSinks = false;
-constexpr bool kDropout = false;
-constexpr bool kSeqused = false;
-constexpr bool kVarlen = false;
-constexpr bool kPaged = false;
-constexpr bool kLeftpad = false;
-constexpr bool kCacheRows = false;
-constexpr bool kAppend = false;
+// Each feature that is on or off, and how (gen/features/list.lua).
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
+constexpr bool kDropout = false;  // elements of P are dropped at random
+constexpr bool kSeqused = false;  // each sequence has its own number of keys
+constexpr bool kVarlen = false;  // sequences are packed one after the other
+constexpr bool kPaged = false;  // K and V lie in pages, which a table names
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
+constexpr bool kAppend = false;  // new keys are written into K and V first
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = kKv8 && FA2_KV_PARAMS % 2 == 0;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
@@ -165,9 +197,9 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
+// window, or the last ones of the features, these are expanded with FA2I_CONSTANT to constants of the same names. So
+// code which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
@@ -188,22 +220,37 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
+#ifndef FA2_DROPOUT_PARAMS
+#define FA2_DROPOUT_PARAMS false
+#endif
 #define FA2I_PARAM FA2I_MEMBER
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+// A kernel with some members has those before them, too.
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
+#endif
+#if FA2_DROPOUT_PARAMS
+#define FA2I_DROPOUT_PARAM FA2I_MEMBER
+#else
+#define FA2I_DROPOUT_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;
@@ -243,7 +290,7 @@ FA2I_PARAM(STRIDES, dq_stride)
 FA2I_PARAM(STRIDES, dk_stride)
 FA2I_PARAM(STRIDES, dv_stride)
 FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * the cap: factor of scores in the exponent */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
@@ -253,8 +300,7 @@ FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
 FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
 FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -271,8 +317,11 @@ static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURE
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr int kBr = 64;                  // query rows per tile
 constexpr int kBc = 128;                  // key rows per block
+constexpr int kQueryWarps = 1;   // warps that divide the queries of S^T and dP^T, and the columns of dK and dV
 constexpr int kStages = 2;               // stages of Q and dO in shared memory
-constexpr bool kLate = false;       // the order of products: mainloop.cuh, hopper/bwd_key_rows.cuh
+// The order of products. mma.sync: dP is computed before P (mainloop.cuh). wgmma: dV is started after dS
+// (hopper/bwd_key_rows.cuh).
+constexpr bool kLate = false;
 enum class Dq { atomic, separate, block, bulk, group };  // how blocks sum dQ:
 constexpr Dq kDq = Dq::atomic;
 constexpr bool kDqSeparate = kDq == Dq::separate;  // separate blocks compute it, and S and dP again
@@ -310,18 +359,21 @@ constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
-constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
-constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
-constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
+// If blocks add in a fixed order, a thread of the producer does what would hold up others (bwd_producer.cuh).
+constexpr bool kCountsApart = kDqWarpgroup && kDqInOrder;       // it counts tiles and gives the stages of dS^T back
+constexpr bool kAddsApart = kDqBulk && kDqInOrder;              // it lets the copy engine add dQ, and counts
+constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;  // warps that write a stage of dS^T
+constexpr int kScoreReaders = kDqBulk ? kWarps : kCountsApart ? 1 : 4;  // arrivals for a stage that was read
+constexpr int kThreads = kWorkers + 128;                                // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
 constexpr int kDepth = kHeadDimPadded / 16;                                   // k16 steps of S and dP
 constexpr int kPages = (kHeadDim + 63) / 64;                                  // pages of 64 columns per tile
-constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
-constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
-constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
-constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
+constexpr int kKeyTiles = 1;                                                  // m16 tiles of keys per warp
+constexpr int kQueryTiles = kBr / 8;                                          // n8 tiles of queries
+constexpr int kQuerySteps = kBr / 16;                                         // k16 steps of dK and dV
+constexpr int kOutPairs = kDepth;  // 16-column pairs of n8 tiles of dK and dV
 // How warps divide dQ. kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one warpgroup
 // computes all columns. Else each warpgroup has 64 rows, and warpgroups with the same rows divide the columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
@@ -371,7 +423,7 @@ constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
-constexpr int kExchangeBytes = kDsBarriers ? (2 + 2 * kScoreStages) * 8 : 0;
+constexpr int kExchangeBytes = kDsBarriers ? (2 + (kCountsApart ? 3 : 2) * kScoreStages) * 8 : 0;
 // kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
 constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
 constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
@@ -511,6 +563,8 @@ struct SequenceCoord {
 
 template <class Coord> __device__ __forceinline__ void clear_unused_keys(const Params &, const Coord &) {}
 
+template <int kBlock> __device__ __forceinline__ void clear_unused_queries(const Params &, int, int64, int64) {}
+
 // ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 //
 // Policy: SequenceCoord (batches.cuh, sequences.cuh).
@@ -573,94 +627,11 @@ private:
     }
 };
 
-// ---- mma.sync: products of warps ------------------------------------------------------------------------------
-
-// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
-template <class E> struct Mma;
-
-template <> struct Mma<fp16> {
-    // a is 16x8, b is 8x8.
-    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-    {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a0), "r"(a1), "r"(b0));
-    }
-
-    // SM 7.5 multiplies the same fragments twice with half of the depth.
-    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-    {
-        if constexpr (kTuring) {
-            k8(c, a[0], a[1], b0);
-            k8(c, a[2], a[3], b1);
-        } else {
-            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-        }
-    }
-};
-
-template <> struct Mma<bf16> {
-    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-    {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-};
-
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    Mma<Elem>::k16(c, a, b0, b1);
-}
-
-// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
-// column-major.
-__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
-{
-    if constexpr (kTuring) {
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[0]), "=r"(c[1])
-            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[2]), "=r"(c[3])
-            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
-            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
-    }
-}
-
-// Packs two elements into one register; lo is in the lower half.
-__device__ __forceinline__ uint32 pack2(float lo, float hi)
-{
-    return Elem::pack(lo, hi);
-}
-
-// Returns both elements of a register.
-__device__ __forceinline__ float2 unpack2(uint32 x)
-{
-    return Elem::unpack(x);
-}
-
-// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
-__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
-{
-    a[0] = pack2(left[0], left[1]);
-    a[1] = pack2(left[2], left[3]);
-    a[2] = pack2(right[0], right[1]);
-    a[3] = pack2(right[2], right[3]);
-}
-
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
+// ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// softcap: s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The
+// factor outside is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+constexpr bool kModified = kSoftcap;
 
 // One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
@@ -673,19 +644,26 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
 __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);
+}
+
+// Modifies a tile of products.
+template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&s)[kM][kN][4], const Params &p)
+{
+    if constexpr (kSoftcap)
+        cap_scores(s, p.softcap_rate);
+}
+
+// Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
+__device__ __forceinline__ float modifier_derivative(float score)
+{
+    return kSoftcap ? cap_slope(score) : 1.0f;
 }
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
@@ -780,6 +758,21 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
 // Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
@@ -823,8 +816,8 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
-// cap.
+// Scores are capped, get their terms, are turned into P, and masked. dS is P times (dP - delta) times the derivative of
+// the cap.
 //
 // Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
 // and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
@@ -838,60 +831,31 @@ __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float sc
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
         const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
+        each_of<kKeyTiles, 4>(
+            [&](int m, int e) { s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x)); });
     }
-}
-
-using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
-
-__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
-{
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                to[m][n][e] = from[m][n][e];
+    each_element(to, [&](float &x, int m, int n, int e) { x = from[m][n][e]; });
 }
 
-// Multiplies P^T by the derivative of the softcap.
-__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+// Multiplies P^T by the derivative of the scores. capped: S^T as modified.
+__device__ __forceinline__ void multiply_derivatives(Scores &p, const Scores &capped)
 {
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[m][n][e] *= cap_slope(capped[m][n][e]);
+    each_element(p, [&](float &x, int m, int n, int e) { x *= modifier_derivative(capped[m][n][e]); });
 }
 
 // Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
-// softcap.
+// scores; with kBiasGradient the caller multiplies dS^T instead.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
         const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+        each_of<kKeyTiles, 4>(
+            [&](int m, int e) { dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x)); });
     }
 }
 
@@ -934,22 +898,15 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
+    each_of<kKeyTiles, 2>([&](int m, int h) {
+        const int key = first_key + m * 16 + h * 8;
+        const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+        first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (n * 8 + e % 2 < first[m][e / 2])
+            x = 0.0f;
+    });
 }
 
 // Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
@@ -963,8 +920,197 @@ __device__ __forceinline__ uint32 blocks_before(const Params &p, const BlockCoor
     return key_tile;
 }
 
+// ---- mma.sync: products of warps ------------------------------------------------------------------------------
+
+// Products of elements, with fp32 accumulation: c += a b. k16: a is 16x16 row-major, b is 16x8 column-major.
+template <class E> struct Mma;
+
+template <> struct Mma<fp16> {
+    // a is 16x8, b is 8x8.
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    // SM 7.5 multiplies the same fragments twice with half of the depth.
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        if constexpr (kTuring) {
+            k8(c, a[0], a[1], b0);
+            k8(c, a[2], a[3], b1);
+        } else {
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+    }
+};
+
+template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
+    static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+    {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    Mma<Elem>::k16(c, a, b0, b1);
+}
+
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
+}
+
+// Packs two elements into one register; lo is in the lower half.
+__device__ __forceinline__ uint32 pack2(float lo, float hi)
+{
+    return Elem::pack(lo, hi);
+}
+
+// Returns both elements of a register.
+__device__ __forceinline__ float2 unpack2(uint32 x)
+{
+    return Elem::unpack(x);
+}
+
+// ---- the product of eight elements of O and dO, of 16 bits ----------------------------------------------------------
+//
+// Policy; the other one is fp32/dot.cuh.
+
+__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
+{
+    float sum = 0.0f;
+    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
+        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
+    }
+    return sum;
+}
+
+// The same of eight elements of two rows, from element 8 * chunk on.
+__device__ __forceinline__ float dot_8(const char *a, const char *b, int chunk)
+{
+    return dot_8(__ldg(reinterpret_cast<const uint4 *>(a) + chunk), __ldg(reinterpret_cast<const uint4 *>(b) + chunk));
+}
+
+// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
+//
+// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
+// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
+// else [4][lane].
+//
+// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
+// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
+// in the same order.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kAddFour = true;
+#else
+constexpr bool kAddFour = false;
+#endif
+constexpr int kDqFragment = 128;
+constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
+constexpr int kDqTile = kBr * kDqWidth;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
+
+constexpr bool kDqDirect = false;  // sums are in the workspace
+
+template <int kBlockThreads, int kBlockRows, int kLanes, class... Any>
+__device__ __forceinline__ void clear_dq(const Any &...)
+{
+}
+
+using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
+
+// Rows of the sums over all heads.
+__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
+{
+    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
+}
+
+// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
+template <class Coord>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
+                                          int col_warp)
+{
+    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
+    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
+}
+
+// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
+__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
+{
+    each_of<2 * kDqPairs, 4>([&](int n, int e) {
+        const int row = lane / 4 + e / 2 * 8;
+        if (row < rows)
+            add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+    });
+}
+
+// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
+// sequence's end.
+__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
+{
+#pragma unroll
+    for (int m = 0; m < kDqPartTiles; m++) {
+        if (kVarlen && rows - m * 16 < 16) {
+            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
+            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
+            continue;
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * kDqPairs; n++) {
+            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
+            if constexpr (kAddFour) {
+                add_global_16(fragment + lane * 4, dq[m][n]);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
+            }
+        }
+    }
+}
+
 // The empty policy: blocks add to dQ in any order.
 __device__ __forceinline__ uint32 *turn_counters(const Params &)
+{
+    return nullptr;
+}
+
+template <class Coord> __device__ __forceinline__ uint32 *turn_counter(const Params &, const Coord &, int64, int)
 {
     return nullptr;
 }
@@ -1075,9 +1221,7 @@ struct WholeRange {
 
 using QueryRange = WholeRange;
 
-template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
-{
-}
+template <class... Any> __device__ __forceinline__ void put_part(const Any &...) {}
 
 template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}
 
@@ -1086,10 +1230,27 @@ __device__ __forceinline__ uint32 *key_ticket(const Params &)
     return nullptr;
 }
 
+// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
+__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack2(left[0], left[1]);
+    a[1] = pack2(left[2], left[3]);
+    a[2] = pack2(right[0], right[1]);
+    a[3] = pack2(right[2], right[3]);
+}
+
+using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
+
+__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
+{
+    each_of<kQuerySteps, kKeyTiles>(
+        [&](int step, int m) { pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]); });
+}
+
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}
 
-    static __device__ __forceinline__ void begin(const Params &, int, int, int) {}
+    static __device__ __forceinline__ void begin(const Params &, int, int, int, int) {}
 
     static __device__ __forceinline__ void mask(Fragments &) {}
 
@@ -1103,7 +1264,7 @@ __device__ __forceinline__ float value_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false;
 
 struct Terms {
@@ -1116,122 +1277,53 @@ struct Terms {
 };
 
 template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}
-
-// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
-//
-// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
-// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
-// else [4][lane].
-//
-// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
-// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
-// in the same order.
-#if __CUDA_ARCH__ >= 900
-constexpr bool kAddFour = true;
-#else
-constexpr bool kAddFour = false;
-#endif
-constexpr int kDqFragment = 128;
-constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
-constexpr int kDqTile = kBr * kDqWidth;
-constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
-
-using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
-
-// Rows of the sums over all heads.
-__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
-{
-    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
-}
-
-// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
-template <class Coord>
-__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
-                                          int col_warp)
-{
-    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
-    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
-}
-
-__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
-{
-    if constexpr (kAddFour) {
-        add_global_16(fragment + lane * 4, dq);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            add_global_4(fragment + e * 32 + lane, dq[e]);
-    }
-}
-
-// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
-__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
-{
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8;
-            if (row < rows)
-                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
-        }
-}
-
-// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
-// sequence's end.
-__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
-{
-#pragma unroll
-    for (int m = 0; m < kDqPartTiles; m++) {
-        if (kVarlen && rows - m * 16 < 16) {
-            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
-            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
-            continue;
-        }
-#pragma unroll
-        for (int n = 0; n < 2 * kDqPairs; n++) {
-            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
-            if constexpr (kAddFour) {
-                add_global_16(fragment + lane * 4, dq[m][n]);
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
-            }
-        }
-    }
-}
+// ---- the mainloop of the consumers: bwd_by_keys, bwd_dq_bulk, bwd_dq_group or bwd_by_product ------------------------
+// (chosen in gen/ops/backward_sm90.lua)
 
 // ---- numbers of a gradient: elements, or fp32 (kPartial), which may be added to what is in memory (kMerges) ---------
 
-// Writes two or four neighbouring numbers in fp32.
-__device__ __forceinline__ void put_fp32(char *to, float2 x)
+// Adds what is in memory to two or four neighbouring numbers, if the kernel merges. Callers do so for many numbers
+// before they write any: the compiler moves no read before a write of the same memory, so each would wait for its
+// latency.
+__device__ __forceinline__ void add_old(float2 &x, const char *from)
 {
-    float2 *const at = reinterpret_cast<float2 *>(to);
     if constexpr (kMerges) {
-        const float2 old = *at;
+        const float2 old = *reinterpret_cast<const float2 *>(from);
         x = float2{x.x + old.x, x.y + old.y};
     }
-    *at = x;
 }
 
-__device__ __forceinline__ void put_fp32(char *to, float4 x)
+__device__ __forceinline__ void add_old(float4 &x, const char *from)
 {
-    float4 *const at = reinterpret_cast<float4 *>(to);
     if constexpr (kMerges) {
-        const float4 old = *at;
+        const float4 old = *reinterpret_cast<const float4 *>(from);
         x = float4{x.x + old.x, x.y + old.y, x.z + old.z, x.w + old.w};
     }
-    *at = x;
 }
 
-// Writes eight neighbouring numbers in fp32.
-__device__ __forceinline__ void put_fp32_chunk(char *to, const float (&x)[8])
+// Writes four neighbouring numbers in fp32.
+__device__ __forceinline__ void put_fp32(char *to, float4 x)
 {
-    put_fp32(to, float4{x[0], x[1], x[2], x[3]});
-    put_fp32(to + 16, float4{x[4], x[5], x[6], x[7]});
+    add_old(x, to);
+    *reinterpret_cast<float4 *>(to) = x;
 }
+
+// Eight neighbouring numbers in fp32.
+struct Fp32Chunk {
+    float4 left, right;
+
+    __device__ __forceinline__ void add_old(const char *from)
+    {
+        ::add_old(left, from);
+        ::add_old(right, from + 16);
+    }
+
+    __device__ __forceinline__ void write(char *to) const
+    {
+        reinterpret_cast<float4 *>(to)[0] = left;
+        reinterpret_cast<float4 *>(to)[1] = right;
+    }
+};
 
 // Scales an m16 tile of this warp and writes its rows before `end` in fp32, from registers: the four lanes of a quad
 // fill a sector. head: element offset of the head in `out`; row: the tile's first row, in the head; chunk(n): where n8
@@ -1246,10 +1338,17 @@ __device__ __forceinline__ void put_fp32_tile(char *out, int64 head, const Strid
         if (own >= end)
             continue;
         char *const to = out + (head + own * stride.seq) * 4 + lane % 4 * 8;
+        float2 y[kTiles];
+#pragma unroll
+        for (int n = 0; n < kTiles; n++) {
+            y[n] = float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale};
+            if (chunk(n) < kColumns / 8)
+                add_old(y[n], to + chunk(n) * 32);
+        }
 #pragma unroll
         for (int n = 0; n < kTiles; n++)
             if (chunk(n) < kColumns / 8)
-                put_fp32(to + chunk(n) * 32, float2{x[n][2 * h] * scale, x[n][2 * h + 1] * scale});
+                *reinterpret_cast<float2 *>(to + chunk(n) * 32) = y[n];
     }
 }
 
@@ -1405,6 +1504,11 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
+// Addresses of the two mbarriers of a stage. full: its data are there; empty: they are read.
+struct StageBarriers {
+    uint32 full, empty;
+};
+
 __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -1502,12 +1606,6 @@ __device__ __forceinline__ void add_bytes(float *gmem, uint32 smem, int bytes)
                  : "memory");
 }
 
-// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
-__device__ __forceinline__ void release_to_loads()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // Stores rows of a page to global memory, clipped to the tensor's rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
 {
@@ -1521,13 +1619,27 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Waits until this thread's TMA stores have read shared memory.
-__device__ __forceinline__ void wait_stores()
+// Waits until this thread's TMA stores and additions have been done in global memory.
+__device__ __forceinline__ void wait_stores_done()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// Waits until this thread's TMA stores and additions have read shared memory, which may then be written.
+__device__ __forceinline__ void wait_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 // ---- the mbarriers of the backward kernel in shared memory ----------------------------------------------------------
+//
+// Named barriers are used, too (0 is __syncthreads):
+//
+//     1    dS^T of all warps is there; rows after a sequence's end are cleared; the rows of dK or dV to write are there
+//     3    every warp has read its last K and V
+//
+// kByProduct: 1, every warp has read its last K and V; 2 and 3, the rows of dV and of dK to write are there; 4, all
+// warps have added to dQ of a tile.
 
 struct Barriers {
     uint32 smem;
@@ -1542,45 +1654,35 @@ struct Barriers {
         return smem + kBarrierArea + 8;
     }
 
-    __device__ __forceinline__ uint32 q_full(int stage) const
+    __device__ __forceinline__ StageBarriers q(int stage) const
     {
-        return smem + kBarrierArea + 16 + stage * 32;
+        const uint32 full = smem + kBarrierArea + 16 + stage * 32;
+        return {full, full + 8};
     }
 
-    __device__ __forceinline__ uint32 q_empty(int stage) const
+    __device__ __forceinline__ StageBarriers d_o(int stage) const
     {
-        return q_full(stage) + 8;
+        const uint32 of_q = q(stage).full;
+        return {of_q + 16, of_q + 24};
     }
 
-    __device__ __forceinline__ uint32 do_full(int stage) const
+    // kByProduct: of P^T; kAddsApart: of dQ in shared memory.
+    __device__ __forceinline__ StageBarriers exchange() const
     {
-        return q_full(stage) + 16;
+        return {smem + kExchangeArea, smem + kExchangeArea + 8};
     }
 
-    __device__ __forceinline__ uint32 do_empty(int stage) const
+    // kDsBarriers: of the stages of dS^T.
+    __device__ __forceinline__ StageBarriers ds(int stage) const
     {
-        return q_full(stage) + 24;
+        const uint32 full = smem + kExchangeArea + 16 + stage * 16;
+        return {full, full + 8};
     }
 
-    // kByProduct: mbarriers of P^T. kDsBarriers: those of the stages of dS^T.
-    __device__ __forceinline__ uint32 p_full() const
+    // kCountsApart: all warps have added dQ of the tile in this stage to its sums.
+    __device__ __forceinline__ uint32 dq_added(int stage) const
     {
-        return smem + kExchangeArea;
-    }
-
-    __device__ __forceinline__ uint32 p_empty() const
-    {
-        return smem + kExchangeArea + 8;
-    }
-
-    __device__ __forceinline__ uint32 ds_full(int stage) const
-    {
-        return smem + kExchangeArea + 16 + stage * 16;
-    }
-
-    __device__ __forceinline__ uint32 ds_empty(int stage) const
-    {
-        return ds_full(stage) + 8;
+        return ds(kScoreStages).full + stage * 8;
     }
 
     __device__ __forceinline__ void init() const
@@ -1588,18 +1690,24 @@ struct Barriers {
         barrier_init(k_full(), 1);
         barrier_init(v_full(), 1);
         if constexpr (kByProduct) {
-            barrier_init(p_full(), 4);
-            barrier_init(p_empty(), 4);
+            barrier_init(exchange().full, 4);
+            barrier_init(exchange().empty, 4);
+        }
+        if constexpr (kAddsApart) {
+            barrier_init(exchange().full, kWarps);
+            barrier_init(exchange().empty, 1);
         }
         for (int stage = 0; stage < kStages; stage++) {
-            barrier_init(q_full(stage), 1);
-            barrier_init(do_full(stage), 1);
-            barrier_init(q_empty(stage), kReaders);
-            barrier_init(do_empty(stage), kReaders);
+            barrier_init(q(stage).full, 1);
+            barrier_init(d_o(stage).full, 1);
+            barrier_init(q(stage).empty, kReaders);
+            barrier_init(d_o(stage).empty, kReaders);
             if constexpr (kDsBarriers) {
-                barrier_init(ds_full(stage), kScoreWriters);
-                barrier_init(ds_empty(stage), kScoreReaders);
+                barrier_init(ds(stage).full, kScoreWriters);
+                barrier_init(ds(stage).empty, kScoreReaders);
             }
+            if constexpr (kCountsApart)
+                barrier_init(dq_added(stage), 4);
         }
         barrier_init_fence();
     }
@@ -1622,8 +1730,8 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Makes this thread's writes to shared memory, including copies that it waited for, visible to wgmma and TMA (async
-// proxy). A barrier must follow.
+// Orders this thread's accesses to shared memory before those of wgmma and TMA (async proxy), so these see its writes,
+// including copies that it waited for. A barrier must follow.
 __device__ __forceinline__ void fence_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -1840,32 +1948,27 @@ __device__ __forceinline__ void load_row_values(RowValues &x, uint32 smem)
 // scores_to_p and dp_to_ds (backward/scores.cuh) with LSE and delta in registers.
 __device__ __forceinline__ void scores_to_p(Scores &s, const RowValues &lse, float scale_log2)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[0][n][e] = exp2_approx(fmaf(s[0][n][e], scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+    each_element(s, [&](float &x, int, int n, int e) {
+        x = exp2_approx(fmaf(x, scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+    });
 }
 
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowValues &delta)
 {
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            dp[0][n][e] = p[0][n][e] * (dp[0][n][e] - (e % 2 ? delta.of[n].y : delta.of[n].x));
+    each_element(
+        dp, [&](float &x, int m, int n, int e) { x = p[m][n][e] * (x - (e % 2 ? delta.of[n].y : delta.of[n].x)); });
 }
 
 // Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its
-// address in shared memory; capped: receives S^T after the softcap.
+// address in shared memory; capped: receives S^T as modified, without terms.
 template <class Lse>
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                        const TileRange &tiles, const Cursor &at, int first_key, Lse lse, int lane)
 {
     const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
-    if constexpr (kSoftcap) {
-        cap_scores(s, p.softcap_rate);
+    if constexpr (kModified) {
+        modify_scores(s, p);
         copy_scores(capped, s);
     }
     if constexpr (kTerms) {
@@ -1922,7 +2025,7 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
     const uint32 smem = barriers.smem;
     const int rows = p.seq_q - at.tile * kBr;
     if (rows < kBr) {
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        barrier_wait(barriers.d_o(stage.index).full, stage.parity);
         hide_rows(smem + kLseArea + stage.index * kRowBytes, smem + kDeltaArea + stage.index * kRowBytes, rows);
         clear_rows<kBr>(q_smem, do_smem, rows);
     }
@@ -1957,13 +2060,31 @@ struct OwnKeys {
     }
 };
 
+// Waits for K and V.
+__device__ __forceinline__ void await_keys(const Params &p, const BlockCoord &coord, const Barriers &barriers)
+{
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(barriers.smem + kKArea, barriers.smem + kVArea, p.seq_k - coord.first_key);
+}
+
+// Begins dropout of a tile, beside its products. ptxas moves code that is not in a branch after the wait for these.
+__device__ __forceinline__ void begin_dropout(Dropout &dropout, const Params &p, const BlockCoord &coord, int head,
+                                              const Cursor &at, int lane)
+{
+    if constexpr (kDropout)
+        if (p.features.drop_bound != 0)  // always true
+            dropout.begin(p, coord.sequence(), head, at.tile * kBr, lane);
+}
+
 // Waits for a tile of Q and dO.
 __device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
                                            const Cursor &at)
 {
     const uint32 smem = barriers.smem;
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    barrier_wait(barriers.q(stage.index).full, stage.parity);
+    barrier_wait(barriers.d_o(stage.index).full, stage.parity);
     if constexpr (kVarlen)
         clear_after_end(p, barriers, stage, at, smem + kQArea + stage.index * kQTileBytes,
                         smem + kDoArea + stage.index * kQTileBytes);
@@ -1985,8 +2106,8 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
         start_sums(dv, p_frag, do_smem);
     wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
     pin(dp);
-    if constexpr (kSoftcap)
-        multiply_slopes(s, capped);
+    if constexpr (kModified)
+        multiply_derivatives(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, rows);
     pack_scores(ds_frag, dp);
@@ -1996,27 +2117,23 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
 __device__ __forceinline__ void put_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int place,
                                        int lane)
 {
-    barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+    barrier_wait(barriers.ds(stage.index).empty, stage.parity ^ 1);
     store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
     fence_products();
-    hand_over(barriers.ds_full(stage.index), lane);
+    hand_over(barriers.ds(stage.index).full, lane);
 }
 
 // The empty policy: these kernels do not divide the products (bwd_by_product.cuh).
-__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
-                                                   const Cursor &, int, const Barriers &, int, int)
-{
-}
+template <class... Any> __device__ __forceinline__ void compute_by_product(const Any &...) {}
 
-// The empty policy: no warpgroup computes dQ alone (bwd_dq_group.cuh), or it is one of those that divide the products.
-__device__ __forceinline__ void compute_dq_alone(const Params &, const BlockCoord &, const TileRange &, const Cursor &,
-                                                 int, const Barriers &)
-{
-}
+// The empty policy: no warpgroup computes dQ alone (bwd_dq_group.cuh). Where warpgroups divide the products, compute_dq
+// in bwd_by_product.cuh does it.
+template <class... Any> __device__ __forceinline__ void compute_dq_alone(const Any &...) {}
 
 // ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
 //
-// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
+// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline). dS^T has two stages, which take turns, so
+// one barrier for each tile is enough: warps write dS^T of a tile while others still read that of the tile before.
 
 // Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
@@ -2033,8 +2150,8 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     start_sums(dv, p_frag, do_smem);
     wgmma_wait<1>();  // dP^T is there
     pin(dp);
-    if constexpr (kSoftcap)
-        multiply_slopes(s, capped);
+    if constexpr (kModified)
+        multiply_derivatives(s, capped);
     dropout.mask(dp);
     dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
     pack_scores(ds_frag, dp);
@@ -2045,11 +2162,11 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
                                                const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
                                                uint32 q_smem, uint32 do_smem)
 {
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    barrier_wait(barriers.q(stage.index).full, stage.parity);
     if constexpr (kVarlen)
         clear_after_end(p, barriers, stage, at, q_smem, do_smem);
     start_scores(s, k_rows, q_smem);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    barrier_wait(barriers.d_o(stage.index).full, stage.parity);
     start_scores(dp, v_rows, do_smem);
 }
 
@@ -2061,8 +2178,7 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
 {
     float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
     if constexpr (kDqInOrder)
-        await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, seen,
-                   blocks_before(p, coord, at.tile), lane);
+        await_turn(turn_counter(p, coord, batch_head, at.tile), seen, blocks_before(p, coord, at.tile), lane);
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
@@ -2071,9 +2187,9 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
         add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
-// Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
+// Computes dK and dV of 64 keys, and adds to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Cursor at, int steps, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
@@ -2086,12 +2202,9 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Scores s, dp;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-    if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_keys(p, coord, barriers);
 #pragma unroll 1
-    for (; visits > 0; visits--) {
+    for (; steps > 0; steps--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
@@ -2103,10 +2216,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         const int64 batch_head = int64(coord.batch) * p.heads_q + first_head + at.head;
         uint32 seen = 0;
         if (kDqInOrder && p.dq != nullptr && lane == 0)
-            seen = load_counter(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
-        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
-            if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+            seen = load_counter(turn_counter(p, coord, batch_head, at.tile));
+        begin_dropout(dropout, p, coord, first_head + at.head, at, lane);
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
@@ -2117,7 +2228,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         pin(dv);
         pin(dq);
         if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
+            barrier_arrive(barriers.d_o(stage.index).empty);
         if (p.dq != nullptr)
             add_dq_of(p, coord, at, batch_head, dq, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
@@ -2125,7 +2236,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         if constexpr (kDqInOrder)
             __syncwarp();  // all lanes have added to dQ
         if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
+            barrier_arrive(barriers.q(stage.index).empty);
         at.advance(tiles, tiles.end(p));
         stage.advance();
         score_stage ^= 1;
@@ -2232,50 +2343,107 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
+    // The first head of queries that the block has: b * heads + h.
+    __device__ __forceinline__ int64 first_head() const
+    {
+        return int64(coord.batch) * p.heads_q + coord.kv_head * p.group;
+    }
+
     // Counts the block for a tile that all warps have given back, so that they have added to its dQ (dq_order.cuh).
     // This thread does it because a fence would hold up the products of a consumer.
     __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
     {
-        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
         if (p.dq != nullptr)
-            count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
+            count_up(turn_counter(p, coord, first_head() + at.head, at.tile));
         stage.advance();
         at.advance(tiles, tiles.end(p));
     }
 
-    __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
+    // Counts all tiles, and gives the stages of dS^T back. For a thread that does nothing else (kCountsApart): the
+    // fence of a count takes as long as additions do to reach memory, which would hold up loads, or the next dQ.
+    __device__ __forceinline__ void count_all(const TileRange &tiles, Cursor at, int steps) const
     {
-        constexpr bool kCounts = kDqInOrder && !kByProduct && !kDqWarpgroup;
+        uint32 *const counters = turn_counters(p) + first_head() * p.q_tiles + coord.first_q_tile;
+        const int end = tiles.end(p);
+        Stage stage;
+#pragma unroll 1
+        for (; steps > 0; steps--) {
+            barrier_wait(barriers.dq_added(stage.index), stage.parity);
+            barrier_arrive(barriers.ds(stage.index).empty);
+            count_up(counters + at.head * p.q_tiles + at.tile);
+            stage.advance();
+            at.advance(tiles, end);
+        }
+    }
+
+    // Lets the copy engine add dQ of all tiles, each when it is the block's turn, and counts them (kAddsApart).
+    __device__ __forceinline__ void add_all(const TileRange &tiles, Cursor at, int steps) const
+    {
+        static_assert(!kAddsApart || kWarps * kDqPartBytes == kDqTile * 4, "a tile of dQ is contiguous");
+        uint32 *const counters = turn_counters(p) + first_head() * p.q_tiles + coord.first_q_tile;
+        float *const sums = p.dq_sum + first_head() * p.q_tiles * kDqTile;
+        const int end = tiles.end(p);
+        uint32 parity = 0;
+#pragma unroll 1
+        for (; steps > 0; steps--, parity ^= 1) {
+            const int tile = at.head * p.q_tiles + at.tile;
+            const uint32 before = blocks_before(p, coord, at.tile);
+            while (load_counter(counters + tile) < before) {
+            }
+            barrier_wait(barriers.exchange().full, parity);
+            add_bytes(sums + int64(tile) * kDqTile, barriers.smem + kDqArea, kWarps * kDqPartBytes);
+            commit_stores();
+            wait_stores_read();
+            barrier_arrive(barriers.exchange().empty);
+            wait_stores_done();
+            count_up(counters + tile);
+            at.advance(tiles, end);
+        }
+    }
+
+    // What another thread does if blocks add to dQ in order.
+    __device__ __forceinline__ void order_dq(const TileRange &tiles, const Cursor &begin, int steps) const
+    {
+        if constexpr (kAddsApart)
+            add_all(tiles, begin, steps);
+        else
+            count_all(tiles, begin, steps);
+    }
+
+    __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int steps) const
+    {
+        constexpr bool kCounts = kDqInOrder && !kByProduct && !kCountsApart && !kAddsApart;
         Cursor counted = at;
         Stage counted_stage;
-        int left = visits;  // tiles that are to be counted
+        int left = steps;  // tiles that are to be counted
         const int64 batch_heads = int64(batches(p)) * p.heads_q;
         const int64 all_rows = kVarlen ? batch_heads * rows_of_batch_head(p) : batch_heads * p.q_tiles * kBr;
         Stage stage;
         load_keys(kKArea, maps.k, p.k_stride, barriers.k_full());
         bool first = true;
 #pragma unroll 1
-        for (; visits > 0; visits--) {
+        for (; steps > 0; steps--) {
             const int i = stage.index;
-            barrier_wait(barriers.q_empty(i), stage.parity ^ 1);
+            barrier_wait(barriers.q(i).empty, stage.parity ^ 1);
+            // p.rows: LSE of all rows, then delta of all rows.
             load_queries(kQArea + i * kQTileBytes, maps.q, p.q_stride, kLseArea + i * kRowBytes, p.rows,
-                         barriers.q_full(i), at);
+                         barriers.q(i).full, at);
             if (first)
                 load_keys(kVArea, maps.v, p.v_stride, barriers.v_full());
             first = false;
-            barrier_wait(barriers.do_empty(i), stage.parity ^ 1);
+            barrier_wait(barriers.d_o(i).empty, stage.parity ^ 1);
             load_queries(kDoArea + i * kQTileBytes, maps.d_o, p.do_stride, kDeltaArea + i * kRowBytes,
-                         p.rows + all_rows, barriers.do_full(i), at);
+                         p.rows + all_rows, barriers.d_o(i).full, at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
-            if (kCounts && left - visits >= kStages) {  // the tile that was in this stage: see q_empty above
+            if (kCounts && left - steps >= kStages) {  // the tile that was in this stage: see q(i).empty above
                 count_tile(tiles, counted, counted_stage);
                 left--;
             }
         }
         if constexpr (kCounts)
             for (; left > 0; left--) {
-                barrier_wait(barriers.q_empty(counted_stage.index), counted_stage.parity);
+                barrier_wait(barriers.q(counted_stage.index).empty, counted_stage.parity);
                 count_tile(tiles, counted, counted_stage);
             }
     }
@@ -2307,10 +2475,10 @@ struct Loads {
 
 // Number of tiles of queries that the block processes.
 template <class Range>
-__device__ __forceinline__ int visits_of(const Range &range, const Params &p, const TileRange &tiles)
+__device__ __forceinline__ int steps_of(const Range &range, const Params &p, const TileRange &tiles)
 {
     if constexpr (kSplit)
-        return range.visits;
+        return range.steps;
     else
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
@@ -2338,13 +2506,13 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
-    OwnParams p = coord.params(all);
+    OwnParams p = coord.params(all);  // lengths and addresses are those of the block's sequence
     const TileRange tiles(p, coord);
     // Computed where it is needed, so that it takes no register in the mainloop.
     auto split = [&] { return kHeadBlocks ? unsigned(coord.split) : block % p.splits; };
     const QueryRange range(p, tiles, kSplit ? split() : 0);
     const Cursor begin = range.start(p, tiles);
-    const int visits = visits_of(range, p, tiles);
+    const int steps = steps_of(range, p, tiles);
 
     if (threadIdx.x == 0)
         barriers.init();
@@ -2352,25 +2520,35 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
 
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
-        if (threadIdx.x == kWorkers && visits > 0)
-            Loads{p, maps, barriers, coord}.load_all(tiles, begin, visits);
+        const Loads loads{p, maps, barriers, coord};
+        if constexpr (kCountsApart || kAddsApart) {
+            // The same for all lanes, as the compiler knows: else loads spill.
+            const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+            if (warp == kWarps + 1) {
+                if (threadIdx.x % 32 == 0 && p.dq != nullptr)
+                    loads.order_dq(tiles, begin, steps);
+                return;
+            }
+        }
+        if (threadIdx.x == kWorkers && steps > 0)
+            loads.load_all(tiles, begin, steps);
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, coord, tiles, begin, visits, barriers, index, split());
+        compute_by_product(p, coord, tiles, begin, steps, barriers, index, split());
     } else {
         if constexpr (kDqWarpgroup)
             if (index == kKeyGroups) {
                 give_registers<kDqRegisters>();
-                if (visits > 0 && p.dq != nullptr)
-                    compute_dq_alone(p, coord, tiles, begin, visits, barriers);
+                if (steps > 0 && p.dq != nullptr)
+                    compute_dq_alone(p, coord, tiles, begin, steps, barriers);
                 named_barrier_arrive(3, kWorkers);  // its warps have read their last K; clear_rows may use barrier 1
                 return;
             }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
-        if (visits > 0)
-            compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
+        if (steps > 0)
+            compute_rows(p, coord, tiles, begin, steps, barriers, index, dk, dv);
         named_barrier(3, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
             put_part(p, coord, split(), 0, dk);
@@ -2388,11 +2566,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 {
     backward(p, maps);
 }
+/* The least score that counts, scaled and with all terms, of kernels and of the judge. Plain C preprocessor text. */
+#define FA2I_LEAST_SCORE (-0x1p19f)
 
 // A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
 // counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
 // this limit are still precise to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
+constexpr float kLeastScore = FA2I_LEAST_SCORE;
 
 // The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
@@ -2432,18 +2612,6 @@ __device__ __forceinline__ uint4 no_rows(bool lse)
     return {x, x, x, x};
 }
 
-__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
-{
-    float sum = 0.0f;
-    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
-        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
-    }
-    return sum;
-}
-
 // kRowLanes neighbouring lanes share a row, 8 elements each.
 constexpr int kRowChunks = kHeadDimV / 8;
 constexpr int kRowLanes = kRowChunks > 16  ? 32
@@ -2462,8 +2630,7 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
         const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * kElemBytes;
         const char *d_o =
             p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * kElemBytes;
-        delta =
-            dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
+        delta = dot_8(o, d_o, lane);
     }
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
@@ -2536,11 +2703,15 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void pr
         clear_parts<kBlockThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
+    clear_dq<kBlockThreads, kBlockRows, kRowLanes>(p, batch_head, row, threadIdx.x % kRowLanes,
+                                                   int64(blockIdx.x) * kBlockRows, rows, all_rows);
     if constexpr (kDqInOrder) {
         const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
     }
+    if constexpr (kDqDirect)
+        return;
     // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
     constexpr int kQuarters = kRowSums * kBlockRows;
@@ -2605,27 +2776,36 @@ struct ElementRows {
 
 // The same in fp32.
 struct Fp32Rows {
-    float upper[8], lower[8];
+    Fp32Chunk upper, lower;
 
     __device__ __forceinline__ Fp32Rows(const float *from, int quad_row, float scale)
     {
+        float4 x[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float4 x =
-                __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
-            const float y[4] = {x.x * scale, x.y * scale, x.z * scale, x.w * scale};
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                ((kAddFour ? e : i) < 2 ? upper : lower)[kAddFour ? 2 * i + e % 2 : 2 * e + i % 2] = y[e];
+            x[i] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+            x[i] = float4{x[i].x * scale, x[i].y * scale, x[i].z * scale, x[i].w * scale};
+        }
+        if constexpr (kAddFour) {
+            upper = {{x[0].x, x[0].y, x[1].x, x[1].y}, {x[2].x, x[2].y, x[3].x, x[3].y}};
+            lower = {{x[0].z, x[0].w, x[1].z, x[1].w}, {x[2].z, x[2].w, x[3].z, x[3].w}};
+        } else {
+            upper = {{x[0].x, x[1].x, x[0].y, x[1].y}, {x[0].z, x[1].z, x[0].w, x[1].w}};
+            lower = {{x[2].x, x[3].x, x[2].y, x[3].y}, {x[2].z, x[3].z, x[2].w, x[3].w}};
         }
     }
 
-    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row)
     {
+        char *const to_lower = to + 8 * p.dq_stride.seq * 4;
         if (row < p.seq_q)
-            put_fp32_chunk(to, upper);
+            upper.add_old(to);
         if (row + 8 < p.seq_q)
-            put_fp32_chunk(to + 8 * p.dq_stride.seq * 4, lower);
+            lower.add_old(to_lower);
+        if (row < p.seq_q)
+            upper.write(to);
+        if (row + 8 < p.seq_q)
+            lower.write(to_lower);
     }
 };
 using ConvertedRows = Either<kPartial, Fp32Rows, ElementRows>::Type;
@@ -2652,7 +2832,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
         const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        const ConvertedRows rows(from, quad_row, scale);
+        ConvertedRows rows(from, quad_row, scale);
         rows.write(p, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
     }
 }

@@ -33,6 +33,35 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -123,15 +152,17 @@ struct fp32 {
 };
 using Elem = fp16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_SCORE_PARAMS false  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -139,21 +170,22 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-constexpr bool kSoftcap = false;
-constexpr bool kAlibi = false;
-constexpr bool kSinks = false;
-constexpr bool kDropout = false;
-constexpr bool kSeqused = false;
-constexpr bool kVarlen = false;
-constexpr bool kPaged = false;
-constexpr bool kLeftpad = false;
-constexpr bool kCacheRows = false;
-constexpr bool kAppend = false;
+// Each feature that is on or off, and how (gen/features/list.lua).
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
+constexpr bool kDropout = false;  // elements of P are dropped at random
+constexpr bool kSeqused = false;  // each sequence has its own number of keys
+constexpr bool kVarlen = false;  // sequences are packed one after the other
+constexpr bool kPaged = false;  // K and V lie in pages, which a table names
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
+constexpr bool kAppend = false;  // new keys are written into K and V first
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = kKv8 && FA2_KV_PARAMS % 2 == 0;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
@@ -165,9 +197,9 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
+// window, or the last ones of the features, these are expanded with FA2I_CONSTANT to constants of the same names. So
+// code which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
@@ -188,22 +220,37 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
+#ifndef FA2_DROPOUT_PARAMS
+#define FA2_DROPOUT_PARAMS false
+#endif
 #define FA2I_PARAM FA2I_MEMBER
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+// A kernel with some members has those before them, too.
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
+#endif
+#if FA2_DROPOUT_PARAMS
+#define FA2I_DROPOUT_PARAM FA2I_MEMBER
+#else
+#define FA2I_DROPOUT_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;
@@ -216,7 +263,7 @@ struct Params {
  * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
  * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, bytes that never change, so kernels of older
  *                                  databases continue to work
  * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
  *                                  kernel declares, so new members go to the end
@@ -226,6 +273,8 @@ struct Params {
  *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
  *       FLOAT, INT      32 bits
  */
+#define FA2I_EVERY_BYTES 192 /* of FA2I_PARAM */
+#define FA2I_SCORE_BYTES 16  /* of FA2I_FEATURE_PARAM */
 FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
@@ -235,7 +284,7 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the cap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
@@ -248,8 +297,7 @@ FA2I_PARAM(INT, reserved)
 FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
 FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -261,9 +309,12 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
     static constexpr FeatureParams features{};
 #endif
 };
-static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCORE_BYTES : 0) +
+                                    (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
+using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 constexpr int kMaxSplits = 1;  // most blocks that divide the keys of a row tile
@@ -407,7 +458,9 @@ constexpr int kVArea = kKArea + kTeams * kKStages * kKvTileBytes;
 constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
 // Partial sums of S of each warp, in fp32, if warps divide columns (sum_scores.cuh).
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
-constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+// Products of the rows and the mean key, if K is rounded (int8_scores.cuh).
+constexpr int kMeanArea = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+constexpr int kTileBytes = kMeanArea + (kInt8Scores ? kBr * 4 : 0);
 // After the mainloop: the teams' rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
 constexpr int kMergeBytes = kBr * (kTeams * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8) + kMerges * 4);
 constexpr int kSmemBytes = kSplit && kMergeBytes > kTileBytes ? kMergeBytes : kTileBytes;
@@ -436,7 +489,31 @@ __device__ __forceinline__ uint32 v_stage(uint32 smem, int team, int tile)
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
-// rows_of_group.cuh).
+// rows_of_group.cuh) and their places in tensors.
+
+// Adds to a policy of rows where a row lies in Q, O and LSE.
+template <class Rows> struct PlacedRows : Rows {
+    using Rows::Rows;
+
+    // Element offset of a row of Q or O.
+    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
+    {
+        if constexpr (kVarlen)
+            return this->query_head(p, row) * stride.head + (this->sequence.first_q + this->query(p, row)) * stride.seq;
+        else
+            return this->batch * stride.batch + this->query_head(p, row) * stride.head +
+                   this->query(p, row) * stride.seq;
+    }
+
+    // Index of a row in LSE.
+    __device__ __forceinline__ int64 index(const Params &p, int row) const
+    {
+        if constexpr (kVarlen)
+            return int64(this->query_head(p, row)) * p.features.total_q + this->sequence.first_q + this->query(p, row);
+        else
+            return (int64(this->batch) * p.heads_q + this->query_head(p, row)) * p.seq_q + this->query(p, row);
+    }
+};
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
 // key head and batch.
@@ -533,24 +610,6 @@ struct RowsOfHead : SequenceCoord {
         return row;
     }
 
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return head * stride.head + (sequence.first_q + row) * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + row * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(head) * p.features.total_q + sequence.first_q + row;
-        else
-            return (int64(batch) * p.heads_q + head) * p.seq_q + row;
-    }
-
     // Number of blocks that divide the keys of its rows.
     __device__ __forceinline__ int splits(const Params &) const
     {
@@ -558,7 +617,7 @@ struct RowsOfHead : SequenceCoord {
     }
 };
 
-using BlockCoord = RowsOfHead;
+using BlockCoord = PlacedRows<RowsOfHead>;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
@@ -587,8 +646,8 @@ __device__ __forceinline__ int wide_key(int r, int last)
 // ---- no window: which tiles a block processes, and which keys of them a row sees -----------------------------------
 //
 // Policy of kernels without a window; the others have window.cuh. The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and
-// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied after softcap, which would
-// turn -infinity into a finite number.
+// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied to modified scores: a cap
+// would turn -infinity into a finite number.
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
@@ -613,21 +672,14 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
-        }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
-                    s[m][n][e] = minus_infinity();
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int r = first_row + m * 16 + h * 8 + lane / 4;
+        limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
+            x = minus_infinity();
+    });
 }
 
 // The empty policy: P without dropout.
@@ -649,30 +701,23 @@ __device__ __forceinline__ float kept_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
 
 // The empty policy: nothing is added to scores.
 struct Terms {
     __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
+    template <bool kMasked, bool kAdd, class... Any> __device__ __forceinline__ bool apply(const Any &...) const
     {
         return true;
     }
 
-    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
+    template <bool kMasked, class... Any> __device__ __forceinline__ void load(const Any &...) const {}
 
-    template <bool kMasked>
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
-                                        int) const
-    {
-    }
+    template <bool kMasked, class... Any> __device__ __forceinline__ void add(const Any &...) const {}
 
-    __device__ __forceinline__ void add_columns(float (&)[kRowTiles][kColTiles][4], float (&)[kRowTiles][2], int) const
-    {
-    }
+    template <class... Any> __device__ __forceinline__ void add_columns(const Any &...) const {}
 };
 
 // ---- addresses of rows of K and V -------------------------------------------------------------------------
@@ -738,11 +783,13 @@ __device__ __forceinline__ const char *scale_at(const NoPageNumbers &, const Key
 }
 
 template <class> using PageNumbersOf = NoPageNumbers;
+/* The least score that counts, scaled and with all terms, of kernels and of the judge. Plain C preprocessor text. */
+#define FA2I_LEAST_SCORE (-0x1p19f)
 
 // A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
 // counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
 // this limit are still precise to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
+constexpr float kLeastScore = FA2I_LEAST_SCORE;
 
 // The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
@@ -755,18 +802,30 @@ __device__ __forceinline__ float least_maximum(const Params &p)
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
-// saw no key. sink may be -infinity.
+// Returns the sink of a head. A kernel without sinks lacks the parameter: templates look it up later.
+template <class P> __device__ __forceinline__ float sink_of_head(const P &p, int head)
+{
+    return p.features.sinks[head];
+}
+
+// Returns the sink of a row's head. row: of the block.
+template <class P, class Coord> __device__ __forceinline__ float sink_at(const P &p, const Coord &coord, int row)
+{
+    return p.features.sinks[coord.query_head(p, row)];
+}
+
+// Ends a row with a sink: gives the factor of O, and LSE. exponent: of the sum, in the unit of the sink; sum: of
+// the row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
-    __device__ __forceinline__ SinkEnd(float max, float sum, float sink)
+    __device__ __forceinline__ SinkEnd(float exponent, float sum, float divisor, float sink)
     {
         // The sink may be below the least score.
-        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
-        const float weight = sum == 0.0f ? 0.0f : expf(max - most);
-        const float all = weight * sum + (sink == minus_infinity() ? 0.0f : expf(sink - most));
-        inverse = all == 0.0f ? 0.0f : weight / all;
+        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(exponent, sink);
+        const float weight = sum == 0.0f ? 0.0f : expf(exponent - most);
+        const float own = sink == minus_infinity() ? 0.0f : expf(sink - most), all = weight * sum + own;
+        inverse = all == 0.0f ? 0.0f : weight / (weight * divisor + own);
         lse = all == 0.0f ? minus_infinity() : most + logf(all);
     }
 };
@@ -863,6 +922,21 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
 // Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
@@ -916,6 +990,13 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
+// P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
+// scale_log2, or that product rounded up to a whole number. Calls that see other keys of a row have other maxima. With
+// whole exponents their P of a score differs by a power of two, and so does P rounded to 16 bits. Thus merged results
+// have the bits of one call, but for the order of fp32 sums. This takes 1 to 3 % of the time of fwd_sm80
+// (tests/bench/results/tried.md), so older SMs round exponents only where keys are divided anyway.
+constexpr bool kWholeExponents = TypeOfP::kBytes == 2 && (kSplit || kHopper);
+
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
     float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
@@ -926,31 +1007,37 @@ struct RowSumsAndSink : RowSums {
     float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
+// Only wgmma kernels with a sink have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
 // The initial state of rows: no key seen.
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            row.max[m][h] = least;
-            row.sum[m][h] = 0.0f;
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        row.max[m][h] = least;
+        row.sum[m][h] = 0.0f;
+    });
 }
 
-// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
-__device__ __forceinline__ float row_inverse(float sum)
+// Returns the exponent that belongs to a maximum of raw scores.
+__device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
+    if constexpr (!kWholeExponents)
+        return max * scale_log2;
+    // Numbers near 1.5 * 2^23 have no bits after the point, so adding it rounds. A conversion would take the unit that
+    // computes exp2, which limits kernels with wgmma.
+    constexpr float kToWhole = 0x1.8p23f;
+    return __fmaf_ru(max, scale_log2, kToWhole) - kToWhole;
 }
 
-__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+// Returns the factor of what was computed with one maximum, if another takes its place.
+__device__ __forceinline__ float rescaling(float from, float to, float scale_log2)
 {
-    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+    if constexpr (kWholeExponents)
+        return exp2_approx(exponent_of(from, scale_log2) - exponent_of(to, scale_log2));
+    else
+        return exp2_approx((from - to) * scale_log2);
 }
 
 __device__ __forceinline__ float quad_max(float x)
@@ -968,12 +1055,61 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
-// added to all scores of a row, if kOffsets.
-template <bool kOffsets>
-__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
-                                            float scale_log2, const float (&offset)[kRowTiles][2],
-                                            float (&tile_max)[kRowTiles][2])
+// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
+
+// P is 2^(accumulator * factor - shift).
+struct Exponent {
+    float factor, shift;
+};
+
+// The accumulators are the scores.
+struct ScoresThemselves {
+    __device__ __forceinline__ float score(int, int, float x) const
+    {
+        return x;
+    }
+
+    __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
+    {
+        return {scale_log2, exponent_of(max, scale_log2)};
+    }
+};
+
+// A score is the accumulator plus its row's offset.
+struct ScoresWithOffset {
+    const float (&offset)[kRowTiles][2];
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return x + offset[m][h];
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
+    }
+};
+
+// A score is the accumulator, less `start`, times its row's factor.
+struct ScaledScores {
+    float factor[kRowTiles][2], start;
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return fmaf(x, factor[m][h], -start * factor[m][h]);
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        const float of_number = factor[m][h] * scale_log2;
+        return {of_number, fmaf(start, of_number, exponent_of(max, scale_log2))};
+    }
+};
+
+// Computes the maxima of this lane's scores. Returns true if one has grown so much that O must be rescaled.
+template <class Scores>
+__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const Scores &scores,
+                                            const RowState &row, float scale_log2, float (&tile_max)[kRowTiles][2])
 {
     bool grown = false;
 #pragma unroll
@@ -984,8 +1120,7 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
 #pragma unroll
             for (int n = 1; n < kColTiles; n++)
                 x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            if constexpr (kOffsets)
-                x += offset[m][h];
+            x = scores.score(m, h, x);
             tile_max[m][h] = x;
             grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
         }
@@ -1001,28 +1136,28 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     tile_max = fmaxf(row_max, quad_max(tile_max));
     // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
-    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    const float alpha = none ? 1.0f : rescaling(row_max, tile_max, scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
-template <bool kUnseen, bool kOffsets>
-__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                          const float (&offset)[kRowTiles][2])
+// Turns S into P, and adds to the sums.
+template <bool kUnseen, class Scores>
+__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
+                                          float scale_log2)
 {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-            const float shift = none ? 0.0f : max * scale_log2;
+            const Exponent exponent = scores.exponent(m, h, scale_log2, row.max[m][h]);
+            const float shift = none ? 0.0f : exponent.shift;
 #pragma unroll
             for (int n = 0; n < kColTiles; n++) {
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
+                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], exponent.factor, -shift));
                     row.sum[m][h] += s[m][n][e];
                 }
             }
@@ -1032,13 +1167,13 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
 
 // For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
 // have seen no key yet.
-template <bool kUnseen>
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
-                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2,
+                                             const Scores &scores = {})
 {
-    constexpr float kNoOffset[kRowTiles][2] = {};
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++) {
@@ -1054,16 +1189,38 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
             }
         }
     }
-    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
 }
 
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
 //
 // Two results of one row over disjoint keys, each normalised, are merged as
 //
 //     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
 //
 // A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
+}
 
 // The weights of one row: of the result of this launch, and of the one in memory.
 struct Merge {
@@ -1084,26 +1241,32 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised: fp32, merged if the kernel merges.
-    __device__ __forceinline__ void put(char *to, float2 x) const
+    // Returns columns before, in fp32, of a row in memory. Numbers: float2 or float4.
+    template <class Numbers> __device__ __forceinline__ Numbers read(const char *from) const
     {
-        float2 *const at = reinterpret_cast<float2 *>(to);
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
+        return old == 0.0f ? Numbers{} : *reinterpret_cast<const Numbers *>(from);
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. y: what read returned.
+    __device__ __forceinline__ void put(char *to, float2 y, float2 x) const
+    {
+        if constexpr (kMerges)
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, float4 x) const
+    __device__ __forceinline__ void put(char *to, float4 y, float4 x) const
     {
-        float4 *const at = reinterpret_cast<float4 *>(to);
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
+        if constexpr (kMerges)
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float4 *>(to) = x;
     }
 };
 
@@ -1136,30 +1299,65 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
-// ---- epilogue of O in fp32: it is written from registers, with LSE -------------------------------------------------
+// ---- the end of a row: by what O is divided, and LSE ---------------------------------------------------------------
+
+// Returns the exponent of a row's sum, in the unit of LSE.
+__device__ __forceinline__ float natural_exponent(float max, const Params &p)
+{
+    constexpr float kLn2 = 0.6931471805599453f;
+    return kWholeExponents ? exponent_of(max, p.scale_log2) * kLn2 : max * p.scale;
+}
+
+// sum: 0 if the row saw no key.
+__device__ __forceinline__ float row_lse(float exponent, float sum)
+{
+    return sum == 0.0f ? minus_infinity() : exponent + logf(sum);
+}
+
+__device__ __forceinline__ float row_inverse(float sum)
+{
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+}
+
+// Returns the divisor of O. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one key
+// has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
+// rounded in the divisor, too. Partial results keep that rounding, because one call with all keys of a row has it. If
+// exponents are not whole, P of the maximum is 1 and is not rounded.
+template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
+{
+    if constexpr (kWholeExponents && !kPartial && !kMerges) {
+        const float most = exp2_approx(fmaf(max, scale_log2, -exponent_of(max, scale_log2)));
+        if (fabsf(sum - most) <= 0x1p-7f * most)  // false if the row saw no key
+            return sum + (E::unpack(E::pack(most, most)).x - most);
+    }
+    return sum;
+}
+
+// ---- epilogue of O that is fp32 or merged: it is written from registers, with LSE ----------------------------------
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
 {
     if constexpr (kWgmma)
         return row.sink;
     else
-        return p.features.sinks[coord.query_head(p, 0)];
+        return sink_at(p, coord, 0);
 }
 
-// How a row of a partial result ends: the factor of O, and LSE.
+// How a row ends: the factor of O, and LSE.
 struct RowEnd {
     float inverse, lse;
 
     __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
     {
-        const float sum = quad_sum(row.sum[m][h]);
+        const float sum = quad_sum(row.sum[m][h]), divisor = divisor_of(row.max[m][h], sum, p.scale_log2);
+        const float exponent = natural_exponent(row.max[m][h], p);
         if constexpr (kSinks) {
-            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+            const SinkEnd end(exponent, sum, divisor, sink_of(p, coord, row));
             inverse = end.inverse;
             lse = end.lse;
         } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(row.max[m][h], sum, p.scale);
+            inverse = row_inverse(divisor);
+            lse = row_lse(exponent, sum);
         }
         inverse *= kept_scale(p);
     }
@@ -1170,46 +1368,60 @@ struct RowEnd {
 __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
                                          int first_row, int lane)
 {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int block_row = first_row + m * 16 + h * 8;
-            const bool reads = lane % 4 == 0 && block_row < coord.rows;
-            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
-            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int block_row = first_row + m * 16 + h * 8;
+        const bool reads = lane % 4 == 0 && block_row < coord.rows;
+        old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
+        old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
+    });
     if constexpr (kParts > 1)
         __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
 }
 
-// Writes O in fp32 and LSE, from registers: the four lanes of a quad fill a sector.
-__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
-                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                                   int warp_row, int lane)
+// Tiles of columns that are read before any is written. The compiler moves no read before a write of the same memory,
+// so each would wait for the latency of memory.
+constexpr int kReadAtOnce = 8;
+
+// Writes some columns of a row of O: n8 tiles from `first`. from: the row before.
+__device__ __forceinline__ void write_columns(const Merge &merge, char *to, const char *from,
+                                              const float (&o)[kOutTiles][4], int h, int first, float inverse, int lane)
+{
+    float2 before[kReadAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kReadAtOnce; i++)
+        if (const int n = first + i; kMerges && n < kOutTiles && own_chunk(n) < kHeadDimV / 8)
+            before[i] = merge.read<float2>(from + own_chunk(n) * 32 + lane % 4 * 8);
+#pragma unroll
+    for (int i = 0; i < kReadAtOnce; i++)
+        if (const int n = first + i; n < kOutTiles && own_chunk(n) < kHeadDimV / 8)
+            merge.put(to + own_chunk(n) * kChunkBytes + lane % 4 * 2 * kOutBytes, before[i],
+                      float2{o[n][2 * h] * inverse, o[n][2 * h + 1] * inverse});
+}
+
+// Writes O and LSE from registers. In fp32 the four lanes of a quad fill a sector.
+__device__ __forceinline__ void write_rows_from_registers(const Params &p, const BlockCoord &coord,
+                                                          const float (&o)[kRowTiles][kOutTiles][4],
+                                                          const RowState &row, int warp_row, int lane)
 {
     const int first_row = coord.first_row + warp_row + lane / 4;
     float old[kRowTiles][2];
     if constexpr (kMerges)
         read_old(old, p, coord, first_row, lane);
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const RowEnd end(p, coord, row, m, h);
+        const int block_row = first_row + m * 16 + h * 8;
+        if (block_row >= coord.rows)
+            return;
+        const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
+        char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
+        const char *const from =
+            old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const RowEnd end(p, coord, row, m, h);
-            const int block_row = first_row + m * 16 + h * 8;
-            if (block_row >= coord.rows)
-                continue;
-            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + lane % 4 * 8;
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-                if (own_chunk(n) < kHeadDimV / 8)
-                    merge.put(to + own_chunk(n) * 32,
-                              float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
-            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
-                p.lse[coord.index(p, block_row)] = merge.lse;
-        }
+        for (int first = 0; first < kOutTiles; first += kReadAtOnce)
+            write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
+        if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
+            p.lse[coord.index(p, block_row)] = merge.lse;
+    });
 }
 
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
@@ -1243,6 +1455,14 @@ template <> struct Mma<fp16> {
 };
 
 template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
     static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
     {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -1303,14 +1523,15 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float sum = quad_sum(row.sum[m][h]);
+            const float sum = quad_sum(row.sum[m][h]), divisor = divisor_of(row.max[m][h], sum, p.scale_log2);
+            const float exponent = natural_exponent(row.max[m][h], p);
             float inverse, lse;
             if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+                const SinkEnd end(exponent, sum, divisor, sink_of(p, coord, row));
                 inverse = end.inverse;
                 lse = end.lse;
             } else {
-                inverse = row_inverse(sum);
+                inverse = row_inverse(divisor);
             }
             inverse *= kept_scale(p);
             const int r = m * 16 + h * 8 + quad_row;
@@ -1321,7 +1542,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
             const int block_row = coord.first_row + warp_row + r;
             if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows) {
                 if constexpr (!kSinks)
-                    lse = row_lse(row.max[m][h], sum, p.scale);
+                    lse = row_lse(exponent, sum);
                 p.lse[coord.index(p, block_row)] = lse;
             }
         }
@@ -1334,8 +1555,8 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
-    if constexpr (kPartial) {
-        write_partial_rows(p, coord, o, row, warp_row, lane);
+    if constexpr (kPartial || kCarry) {
+        write_rows_from_registers(p, coord, o, row, warp_row, lane);
         return;
     }
     if constexpr (kQInRegisters)
@@ -1600,17 +1821,9 @@ struct ScaleHeads {
 };
 
 struct ScaleFills {
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_k_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
-                                                   const Plan &, Share, uint32, int, int, Number)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue_k_scales(const Any &...) {}
 
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_v_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
-                                                   const Plan &, Share, uint32, int, int, Number)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue_v_scales(const Any &...) {}
 
     __device__ __forceinline__ void store_k_scales(uint32) {}
 
@@ -1661,10 +1874,7 @@ using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
 struct NoFill {
-    template <bool kFull, class Plan, class Address>
-    __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue(const Any &...) {}
 
     __device__ __forceinline__ void store(uint32) const {}
 };
@@ -1698,7 +1908,7 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
-    fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+    fills.template issue_v_scales<kWide || kFull>(p, to, v_stage(to.smem, to.team, tile), pages, rows, plan, share,
                                                   tile, coord.seq_k(p) - tile * kBc,
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
@@ -1740,7 +1950,7 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
     fills.k.template issue<kWide || kFull>(
         plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
-    fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
+    fills.template issue_k_scales<kWide || kFull>(p, to, k_stage(to.smem, to.team, tile), pages, rows, plan, share,
                                                   tile, coord.seq_k(p) - tile * kBc,
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
@@ -1751,8 +1961,9 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
 // kv8_scores.cuh.
 using Queries = QueryFragments;
 
+template <bool kInSoftmax>
 __device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                       int)
+                                                       uint32, int)
 {
     return q_frag;
 }
@@ -1762,15 +1973,19 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
-                                             uint32, int)
+template <bool kInSoftmax, bool kMasked, class... Any>
+__device__ __forceinline__ ScoresThemselves scale_scores(const Any &...)
 {
+    return {};
 }
 
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
+template <bool kInSoftmax, class... Any> __device__ __forceinline__ void end_scores(const Any &...) {}
+
+// ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// softcap: s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The
+// factor outside is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+constexpr bool kModified = kSoftcap;
 
 // One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
@@ -1783,13 +1998,7 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
@@ -1798,23 +2007,25 @@ __device__ __forceinline__ float cap_slope(float t)
     return fmaf(-t, t, 1.0f);
 }
 
+// Modifies a tile of products.
+template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&s)[kM][kN][4], const Params &p)
+{
+    if constexpr (kSoftcap)
+        cap_scores(s, p.softcap_rate);
+}
+
+// Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
+__device__ __forceinline__ float modifier_derivative(float score)
+{
+    return kSoftcap ? cap_slope(score) : 1.0f;
+}
+
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
 // O += P V is a policy: product_pv.cuh, or product_pv_fp16.cuh with fp16 sums.
 //
 // A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
 // the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
-
-__device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = 0.0f;
-}
 
 // S += Q K^T for one tile. q_frag is used if Q is in registers, else q_smem (this warp's rows).
 template <class AfterStep>
@@ -1858,7 +2069,7 @@ using OutputTile = float[kRowTiles][kOutTiles][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
 
 constexpr int kSteps = kInt8Scores || kKv8 ? KeyTile::kChunks / 2 : kDepth;  // of S = Q K^T
-constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;          // S begins with its terms
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;  // S begins with its terms; 8-bit S begins with 0
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -1896,7 +2107,7 @@ __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
         fill_wait<0>();
-        team_sync();  // K is complete; V of the tile before is read (Q too), V is free
+        team_sync();  // K is complete; V of the tile before is read, and Q if V takes its area; so V can be loaded
     }
 }
 
@@ -1933,7 +2144,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
     if constexpr (!kTermsBefore)
-        clear_scores(s);
+        clear(s);
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
@@ -1941,7 +2152,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
             issue_v<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
         });
     } else {
-        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // this V is waited for after S
+        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // if not kJoint, V of this tile is waited for after S
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
                 issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
@@ -1959,29 +2170,31 @@ __device__ __forceinline__ void sum_parts(ScoreTile &s, KeyFills &fills, uint32 
     add_scores(smem, s);
 }
 
-// Applies softcap, and the terms that are added after the product.
+// Modifies S, and applies the terms that are added after the product.
 template <bool kMasked>
 __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Terms &terms, const BiasWords &words,
                                        int tile)
 {
-    if constexpr (kSoftcap)
-        cap_scores(s, p.softcap_rate);
+    modify_scores(s, p);
     if constexpr (kBiasAhead)
         terms.template add<kMasked>(s, words, tile);
     else if constexpr (kTerms && !kTermsBefore)
         terms.template apply<kMasked, true>(s, tile);
 }
 
+// True if only a mask comes between products and softmax: then the softmax scales the products itself.
+constexpr bool kScaledInSoftmax = !kModified && !kTerms;
+
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
-template <bool kMasked>
-__device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState &row, Dropout &dropped, KeyFills &fills,
-                                          const Pages &pages, const Params &p, const BlockCoord &coord,
-                                          const KeyStream &to, const WarpRows &own, uint32 v_smem, int tile, int next,
-                                          bool has_next)
+template <bool kMasked, class Scores>
+__device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, OutputTile &o, RowState &row,
+                                          Dropout &dropped, KeyFills &fills, const Pages &pages, const Params &p,
+                                          const BlockCoord &coord, const KeyStream &to, const WarpRows &own,
+                                          uint32 v_smem, int tile, int next, bool has_next)
 {
     if constexpr (kMasked)
         mask_scores(s, p, coord, own.first_row, tile, own.lane);
-    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
+    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2, scores);
     product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
             issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
@@ -2018,14 +2231,14 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
-    scale_scores(s, queries, scale, k_smem, own.lane);
+    const auto scores = scale_scores<kScaledInSoftmax, kMasked>(s, queries, scale, k_smem, own.lane);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, scores, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))
@@ -2067,17 +2280,19 @@ __device__ __forceinline__ void await_step_before()
 //     which tiles are processed           tiles.cuh, full.cuh, window.cuh
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
-//     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
+//     whether Q, K are rounded to int8    exact_scores.cuh, int8_scores.cuh
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
-//     how a row begins and ends           softmax.cuh
+//     how a row begins and ends           softmax.cuh, row_ends.cuh
 //
 // Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
 // three stages):
 //
-//   wait K, V (t) | S = Q K^T                            softmax   O += P V
-//                 | copy K, V (t - 1, or t - 2 with three stages) ........
+//   wait K, V (t) | S = Q K^T    softmax   O += P V
+//                            | copy K, V (t - 1, or t - 2 with three stages) ........
+//
+// The copies are issued with the last part of S, or divided among its parts (kSpreadFill).
 //
 // or K and V have separate stages, with two barriers per step (one or two stages of K):
 //
@@ -2092,19 +2307,17 @@ __device__ __forceinline__ void await_step_before()
 __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &own)
 {
     __syncthreads();  // Q is complete before it is read
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int step = 0; step < kDepth; step++)
-            ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    each_of<kRowTiles, kDepth>([&](int m, int step) {
+        ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    });
     if constexpr (kJoint || kTeams > 1)
         __syncthreads();  // Q is read before V is loaded into its area
 }
 
-// Prologue: loads Q, and the first tiles of K and V.
-__device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
-                                      const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                      const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
+// Loads Q, and the first tiles of K and V.
+__device__ __forceinline__ void prologue(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
+                                         const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                         const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
     q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row, [&](int r) {
@@ -2134,7 +2347,7 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
             fill_commit();
         }
     }
-    if constexpr (kQBehind) {
+    if constexpr (kQBehind) {  // Q came through the area of V (tile.cuh)
         fill_wait<kKStages - 1>();
         read_q(q_frag, own);
     }
@@ -2188,8 +2401,9 @@ __device__ __forceinline__ void forward(const Params &p)
         pages.find_first(tile);
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
-        begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
-        const auto &queries = make_queries(q_frag, p, coord, lane);
+        prologue(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
+        const uint32 means = smem + kMeanArea + warp_row * 4;
+        const auto &queries = make_queries<kScaledInSoftmax>(q_frag, p, coord, means, lane);
         auto step = [&](auto masked) {
             mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
                                                    own, tile);
@@ -2211,7 +2425,9 @@ __device__ __forceinline__ void forward(const Params &p)
             for (; tile >= tiles.first; tile -= kTeams)
                 step(Bool<false>{});
         }
+        end_scores<kScaledInSoftmax>(row, means, lane);
     }
+    // Epilogue.
     finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }

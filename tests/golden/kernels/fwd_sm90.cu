@@ -33,6 +33,35 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -123,15 +152,17 @@ struct fp32 {
 };
 using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_SCORE_PARAMS false  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -139,21 +170,22 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-constexpr bool kSoftcap = false;
-constexpr bool kAlibi = false;
-constexpr bool kSinks = false;
-constexpr bool kDropout = false;
-constexpr bool kSeqused = false;
-constexpr bool kVarlen = false;
-constexpr bool kPaged = false;
-constexpr bool kLeftpad = false;
-constexpr bool kCacheRows = false;
-constexpr bool kAppend = false;
+// Each feature that is on or off, and how (gen/features/list.lua).
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
+constexpr bool kDropout = false;  // elements of P are dropped at random
+constexpr bool kSeqused = false;  // each sequence has its own number of keys
+constexpr bool kVarlen = false;  // sequences are packed one after the other
+constexpr bool kPaged = false;  // K and V lie in pages, which a table names
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
+constexpr bool kAppend = false;  // new keys are written into K and V first
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = kKv8 && FA2_KV_PARAMS % 2 == 0;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
@@ -165,9 +197,9 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
+// window, or the last ones of the features, these are expanded with FA2I_CONSTANT to constants of the same names. So
+// code which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
@@ -188,22 +220,37 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
+#ifndef FA2_DROPOUT_PARAMS
+#define FA2_DROPOUT_PARAMS false
+#endif
 #define FA2I_PARAM FA2I_MEMBER
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+// A kernel with some members has those before them, too.
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
+#endif
+#if FA2_DROPOUT_PARAMS
+#define FA2I_DROPOUT_PARAM FA2I_MEMBER
+#else
+#define FA2I_DROPOUT_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES false
 
 // Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
 struct FeatureParams {
-    static constexpr const float *sinks = nullptr;
+    static constexpr const float *carried = nullptr;
+    static constexpr Strides carried_stride{};
     static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
     static constexpr int slots = 0, total_q = 0, drop_bound = 0;
     static constexpr int64 bias_batch = 0, bias_head = 0;
@@ -216,7 +263,7 @@ struct Params {
  * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
  * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, bytes that never change, so kernels of older
  *                                  databases continue to work
  * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
  *                                  kernel declares, so new members go to the end
@@ -226,6 +273,8 @@ struct Params {
  *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
  *       FLOAT, INT      32 bits
  */
+#define FA2I_EVERY_BYTES 192 /* of FA2I_PARAM */
+#define FA2I_SCORE_BYTES 16  /* of FA2I_FEATURE_PARAM */
 FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
@@ -235,7 +284,7 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the cap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
@@ -248,8 +297,7 @@ FA2I_PARAM(INT, reserved)
 FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
 FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -261,9 +309,12 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
     static constexpr FeatureParams features{};
 #endif
 };
-static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCORE_BYTES : 0) +
+                                    (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
+using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 // ---- the variant -------------------------------------------------------------------------------
@@ -289,7 +340,7 @@ constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
-// The part of ALiBi that all scores of a row share goes to the softmax.
+// The part of a term that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr int kKeyColumns = kHeadDim / kElemBytes;  // of rounded K, as if its bytes were elements
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
@@ -340,15 +391,15 @@ constexpr int kSidePages = kBc / kPageColumns;
 constexpr int kSideTileBytes = kSidePages * kQPageBytes;
 constexpr int kSideBytes = kBiasStaged ? kSideStages * kGroups * kSideTileBytes : 0;
 static_assert(!kBiasStaged || kBc % kPageColumns == 0, "pages of a tile beside those of K are full");
-constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
-constexpr int kBarrierArea = kColumnArea + (kAlibiMma ? kBc * 32 : 0);
+constexpr int kExtraKArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
+constexpr int kBarrierArea = kExtraKArea + (kAlibiMma ? kBc * 32 : 0);
 constexpr int kSideBarrierArea = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
 constexpr int kKeysArea = kSideBarrierArea + (kBiasStaged ? kSideStages * kGroups * 16 : 0);
 constexpr int kKeyTileBytes = kBc * 8;  // column keys of a tile (column_keys.cuh)
 static_assert(!kDropout || (kKeysArea % 16 == 0 && kBc % 32 == 0),
               "words of 32 columns are read at once, and copied whole");
-constexpr int kPieceArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
-constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
+constexpr int kNumberArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
+constexpr int kSmemBytes = kNumberArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 // ---- generated text: wgmma names each register of its accumulator, which C++ cannot express -------------------------
 //
@@ -448,7 +499,31 @@ FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
-// rows_of_group.cuh).
+// rows_of_group.cuh) and their places in tensors.
+
+// Adds to a policy of rows where a row lies in Q, O and LSE.
+template <class Rows> struct PlacedRows : Rows {
+    using Rows::Rows;
+
+    // Element offset of a row of Q or O.
+    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
+    {
+        if constexpr (kVarlen)
+            return this->query_head(p, row) * stride.head + (this->sequence.first_q + this->query(p, row)) * stride.seq;
+        else
+            return this->batch * stride.batch + this->query_head(p, row) * stride.head +
+                   this->query(p, row) * stride.seq;
+    }
+
+    // Index of a row in LSE.
+    __device__ __forceinline__ int64 index(const Params &p, int row) const
+    {
+        if constexpr (kVarlen)
+            return int64(this->query_head(p, row)) * p.features.total_q + this->sequence.first_q + this->query(p, row);
+        else
+            return (int64(this->batch) * p.heads_q + this->query_head(p, row)) * p.seq_q + this->query(p, row);
+    }
+};
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
 // key head and batch.
@@ -545,24 +620,6 @@ struct RowsOfHead : SequenceCoord {
         return row;
     }
 
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return head * stride.head + (sequence.first_q + row) * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + row * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(head) * p.features.total_q + sequence.first_q + row;
-        else
-            return (int64(batch) * p.heads_q + head) * p.seq_q + row;
-    }
-
     // Number of blocks that divide the keys of its rows.
     __device__ __forceinline__ int splits(const Params &) const
     {
@@ -570,7 +627,7 @@ struct RowsOfHead : SequenceCoord {
     }
 };
 
-using BlockCoord = RowsOfHead;
+using BlockCoord = PlacedRows<RowsOfHead>;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
@@ -599,8 +656,8 @@ __device__ __forceinline__ int wide_key(int r, int last)
 // ---- no window: which tiles a block processes, and which keys of them a row sees -----------------------------------
 //
 // Policy of kernels without a window; the others have window.cuh. The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and
-// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied after softcap, which would
-// turn -infinity into a finite number.
+// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied to modified scores: a cap
+// would turn -infinity into a finite number.
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
@@ -625,21 +682,14 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
-        }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
-                    s[m][n][e] = minus_infinity();
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int r = first_row + m * 16 + h * 8 + lane / 4;
+        limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
+            x = minus_infinity();
+    });
 }
 
 // The empty policy: P without dropout.
@@ -661,30 +711,23 @@ __device__ __forceinline__ float kept_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
 
 // The empty policy: nothing is added to scores.
 struct Terms {
     __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
+    template <bool kMasked, bool kAdd, class... Any> __device__ __forceinline__ bool apply(const Any &...) const
     {
         return true;
     }
 
-    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
+    template <bool kMasked, class... Any> __device__ __forceinline__ void load(const Any &...) const {}
 
-    template <bool kMasked>
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
-                                        int) const
-    {
-    }
+    template <bool kMasked, class... Any> __device__ __forceinline__ void add(const Any &...) const {}
 
-    __device__ __forceinline__ void add_columns(float (&)[kRowTiles][kColTiles][4], float (&)[kRowTiles][2], int) const
-    {
-    }
+    template <class... Any> __device__ __forceinline__ void add_columns(const Any &...) const {}
 };
 
 // The empty policy: K and V are loaded as they are.
@@ -734,13 +777,13 @@ __device__ __forceinline__ const char *column_keys_at(const Params &, int)
 
 template <int kBlockThreads> __device__ __forceinline__ void prepare_column_keys(const Params &) {}
 
-struct KeyTile {
-    __device__ __forceinline__ KeyTile(uint32, const Stage &) {}
+struct ColumnKeyTile {
+    __device__ __forceinline__ ColumnKeyTile(uint32, const Stage &) {}
 };
 
-__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
+__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, ColumnKeyTile) {}
 
-__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
+__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, ColumnKeyTile) {}
 
 __device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[kBc / 16][4]) {}
 
@@ -753,6 +796,11 @@ __device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[k
 // end of a sequence or a row are loaded as zeros.
 struct alignas(64) TensorMap {
     char opaque[128];
+};
+
+// Addresses of the two mbarriers of a stage. full: its data are there; empty: they are read.
+struct StageBarriers {
+    uint32 full, empty;
 };
 
 __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
@@ -852,12 +900,6 @@ __device__ __forceinline__ void add_bytes(float *gmem, uint32 smem, int bytes)
                  : "memory");
 }
 
-// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
-__device__ __forceinline__ void release_to_loads()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // Stores rows of a page to global memory, clipped to the tensor's rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
 {
@@ -871,8 +913,14 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Waits until this thread's TMA stores have read shared memory.
-__device__ __forceinline__ void wait_stores()
+// Waits until this thread's TMA stores and additions have been done in global memory.
+__device__ __forceinline__ void wait_stores_done()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// Waits until this thread's TMA stores and additions have read shared memory, which may then be written.
+__device__ __forceinline__ void wait_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
@@ -969,6 +1017,21 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
 // Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
@@ -1011,55 +1074,46 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 }
 
 // ---- the mbarriers of the forward kernel in shared memory -----------------------------------------------------
+//
+// Named barriers are used, too: from 1 on, one for each consumer warpgroup's turn (ping-pong), then one for its rows of
+// Q, and one that all share, for rows of V that are cleared.
 
-// Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
-// from the counter.
+// Warps that arrive at q(group).empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles
+// come from the counter.
 constexpr int kQReaders = kBiasStaged && kCounted ? 5 : 4;
 
 struct Barriers {
     uint32 smem;
 
-    __device__ __forceinline__ uint32 q_full(int group) const
+    __device__ __forceinline__ StageBarriers q(int group) const
     {
-        return smem + kBarrierArea + group * 16;
+        const uint32 full = smem + kBarrierArea + group * 16;
+        return {full, full + 8};
     }
 
-    __device__ __forceinline__ uint32 q_empty(int group) const
+    __device__ __forceinline__ StageBarriers k(int stage) const
     {
-        return q_full(group) + 8;
+        const uint32 full = smem + kBarrierArea + kGroups * 16 + stage * 32;
+        return {full, full + 8};
     }
 
-    __device__ __forceinline__ uint32 k_full(int stage) const
+    __device__ __forceinline__ StageBarriers v(int stage) const
     {
-        return smem + kBarrierArea + kGroups * 16 + stage * 32;
-    }
-
-    __device__ __forceinline__ uint32 k_empty(int stage) const
-    {
-        return k_full(stage) + 8;
-    }
-
-    __device__ __forceinline__ uint32 v_full(int stage) const
-    {
-        return k_full(stage) + 16;
-    }
-
-    __device__ __forceinline__ uint32 v_empty(int stage) const
-    {
-        return k_full(stage) + 24;
+        const uint32 before = k(stage).full;
+        return {before + 16, before + 24};
     }
 
     // The number of the work tile that the rows of Q belong to (kCounted).
-    __device__ __forceinline__ uint32 piece(int group) const
+    __device__ __forceinline__ uint32 number(int group) const
     {
-        return smem + kPieceArea + group * 4;
+        return smem + kNumberArea + group * 4;
     }
 
     // Returns the number of the work tile after the one with this parity. Called by whole warps.
-    __device__ __forceinline__ unsigned next_piece(int group, uint32 parity) const
+    __device__ __forceinline__ unsigned next_number(int group, uint32 parity) const
     {
-        barrier_wait(q_full(group), parity ^ 1);
-        const unsigned next = __float_as_uint(load_shared_4(piece(group)));
+        barrier_wait(q(group).full, parity ^ 1);
+        const unsigned next = __float_as_uint(load_shared_4(number(group)));
         __syncwarp();  // all lanes have read it before one of them releases it
         return next;
     }
@@ -1067,14 +1121,14 @@ struct Barriers {
     __device__ __forceinline__ void init() const
     {
         for (int group = 0; group < kGroups; group++) {
-            barrier_init(q_full(group), 1);
-            barrier_init(q_empty(group), kQReaders);
+            barrier_init(q(group).full, 1);
+            barrier_init(q(group).empty, kQReaders);
         }
         for (int stage = 0; stage < kStages; stage++) {
-            barrier_init(k_full(stage), 1);
-            barrier_init(v_full(stage), 1);
-            barrier_init(k_empty(stage), kGroups * 4);
-            barrier_init(v_empty(stage), kGroups * 4);
+            barrier_init(k(stage).full, 1);
+            barrier_init(v(stage).full, 1);
+            barrier_init(k(stage).empty, kGroups * 4);
+            barrier_init(v(stage).empty, kGroups * 4);
         }
         barrier_init_fence();
     }
@@ -1144,10 +1198,10 @@ __device__ __forceinline__ void init_bias_tiles(const Params &, uint32) {}
 
 __device__ __forceinline__ void produce_bias(const Params &, const TensorMaps &, const Barriers &) {}
 
-// The empty policy: ALiBi is no part of S = Q K^T.
-__device__ __forceinline__ void put_key_columns(uint32) {}
+// The empty policy: no term is a part of S = Q K^T.
+__device__ __forceinline__ void put_extra_k_columns(uint32) {}
 
-__device__ __forceinline__ uint64 key_columns(uint32)
+__device__ __forceinline__ uint64 extra_k_columns(uint32)
 {
     return 0;
 }
@@ -1160,11 +1214,13 @@ constexpr bool kSpeculatesMax = false;
 
 // The empty policy: the maximum of each tile is searched for.
 template <class AnyRows> __device__ __forceinline__ void speculative_p(AnyRows &) {}
+/* The least score that counts, scaled and with all terms, of kernels and of the judge. Plain C preprocessor text. */
+#define FA2I_LEAST_SCORE (-0x1p19f)
 
 // A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
 // counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
 // this limit are still precise to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
+constexpr float kLeastScore = FA2I_LEAST_SCORE;
 
 // The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
@@ -1177,18 +1233,30 @@ __device__ __forceinline__ float least_maximum(const Params &p)
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
-// saw no key. sink may be -infinity.
+// Returns the sink of a head. A kernel without sinks lacks the parameter: templates look it up later.
+template <class P> __device__ __forceinline__ float sink_of_head(const P &p, int head)
+{
+    return p.features.sinks[head];
+}
+
+// Returns the sink of a row's head. row: of the block.
+template <class P, class Coord> __device__ __forceinline__ float sink_at(const P &p, const Coord &coord, int row)
+{
+    return p.features.sinks[coord.query_head(p, row)];
+}
+
+// Ends a row with a sink: gives the factor of O, and LSE. exponent: of the sum, in the unit of the sink; sum: of
+// the row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
-    __device__ __forceinline__ SinkEnd(float max, float sum, float sink)
+    __device__ __forceinline__ SinkEnd(float exponent, float sum, float divisor, float sink)
     {
         // The sink may be below the least score.
-        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
-        const float weight = sum == 0.0f ? 0.0f : expf(max - most);
-        const float all = weight * sum + (sink == minus_infinity() ? 0.0f : expf(sink - most));
-        inverse = all == 0.0f ? 0.0f : weight / all;
+        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(exponent, sink);
+        const float weight = sum == 0.0f ? 0.0f : expf(exponent - most);
+        const float own = sink == minus_infinity() ? 0.0f : expf(sink - most), all = weight * sum + own;
+        inverse = all == 0.0f ? 0.0f : weight / (weight * divisor + own);
         lse = all == 0.0f ? minus_infinity() : most + logf(all);
     }
 };
@@ -1205,6 +1273,13 @@ struct SinkEnd {
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
+// P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
+// scale_log2, or that product rounded up to a whole number. Calls that see other keys of a row have other maxima. With
+// whole exponents their P of a score differs by a power of two, and so does P rounded to 16 bits. Thus merged results
+// have the bits of one call, but for the order of fp32 sums. This takes 1 to 3 % of the time of fwd_sm80
+// (tests/bench/results/tried.md), so older SMs round exponents only where keys are divided anyway.
+constexpr bool kWholeExponents = TypeOfP::kBytes == 2 && (kSplit || kHopper);
+
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
     float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
@@ -1215,31 +1290,37 @@ struct RowSumsAndSink : RowSums {
     float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
+// Only wgmma kernels with a sink have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
 // The initial state of rows: no key seen.
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            row.max[m][h] = least;
-            row.sum[m][h] = 0.0f;
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        row.max[m][h] = least;
+        row.sum[m][h] = 0.0f;
+    });
 }
 
-// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
-__device__ __forceinline__ float row_inverse(float sum)
+// Returns the exponent that belongs to a maximum of raw scores.
+__device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
+    if constexpr (!kWholeExponents)
+        return max * scale_log2;
+    // Numbers near 1.5 * 2^23 have no bits after the point, so adding it rounds. A conversion would take the unit that
+    // computes exp2, which limits kernels with wgmma.
+    constexpr float kToWhole = 0x1.8p23f;
+    return __fmaf_ru(max, scale_log2, kToWhole) - kToWhole;
 }
 
-__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+// Returns the factor of what was computed with one maximum, if another takes its place.
+__device__ __forceinline__ float rescaling(float from, float to, float scale_log2)
 {
-    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+    if constexpr (kWholeExponents)
+        return exp2_approx(exponent_of(from, scale_log2) - exponent_of(to, scale_log2));
+    else
+        return exp2_approx((from - to) * scale_log2);
 }
 
 __device__ __forceinline__ float quad_max(float x)
@@ -1257,12 +1338,61 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
-// added to all scores of a row, if kOffsets.
-template <bool kOffsets>
-__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
-                                            float scale_log2, const float (&offset)[kRowTiles][2],
-                                            float (&tile_max)[kRowTiles][2])
+// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
+
+// P is 2^(accumulator * factor - shift).
+struct Exponent {
+    float factor, shift;
+};
+
+// The accumulators are the scores.
+struct ScoresThemselves {
+    __device__ __forceinline__ float score(int, int, float x) const
+    {
+        return x;
+    }
+
+    __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
+    {
+        return {scale_log2, exponent_of(max, scale_log2)};
+    }
+};
+
+// A score is the accumulator plus its row's offset.
+struct ScoresWithOffset {
+    const float (&offset)[kRowTiles][2];
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return x + offset[m][h];
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
+    }
+};
+
+// A score is the accumulator, less `start`, times its row's factor.
+struct ScaledScores {
+    float factor[kRowTiles][2], start;
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return fmaf(x, factor[m][h], -start * factor[m][h]);
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        const float of_number = factor[m][h] * scale_log2;
+        return {of_number, fmaf(start, of_number, exponent_of(max, scale_log2))};
+    }
+};
+
+// Computes the maxima of this lane's scores. Returns true if one has grown so much that O must be rescaled.
+template <class Scores>
+__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const Scores &scores,
+                                            const RowState &row, float scale_log2, float (&tile_max)[kRowTiles][2])
 {
     bool grown = false;
 #pragma unroll
@@ -1273,8 +1403,7 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
 #pragma unroll
             for (int n = 1; n < kColTiles; n++)
                 x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            if constexpr (kOffsets)
-                x += offset[m][h];
+            x = scores.score(m, h, x);
             tile_max[m][h] = x;
             grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
         }
@@ -1290,28 +1419,28 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     tile_max = fmaxf(row_max, quad_max(tile_max));
     // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
-    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    const float alpha = none ? 1.0f : rescaling(row_max, tile_max, scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
-template <bool kUnseen, bool kOffsets>
-__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                          const float (&offset)[kRowTiles][2])
+// Turns S into P, and adds to the sums.
+template <bool kUnseen, class Scores>
+__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
+                                          float scale_log2)
 {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-            const float shift = none ? 0.0f : max * scale_log2;
+            const Exponent exponent = scores.exponent(m, h, scale_log2, row.max[m][h]);
+            const float shift = none ? 0.0f : exponent.shift;
 #pragma unroll
             for (int n = 0; n < kColTiles; n++) {
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
+                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], exponent.factor, -shift));
                     row.sum[m][h] += s[m][n][e];
                 }
             }
@@ -1321,13 +1450,13 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
 
 // For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
 // have seen no key yet.
-template <bool kUnseen>
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
-                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2,
+                                             const Scores &scores = {})
 {
-    constexpr float kNoOffset[kRowTiles][2] = {};
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++) {
@@ -1343,16 +1472,38 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
             }
         }
     }
-    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
 }
 
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
 //
 // Two results of one row over disjoint keys, each normalised, are merged as
 //
 //     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
 //
 // A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
+}
 
 // The weights of one row: of the result of this launch, and of the one in memory.
 struct Merge {
@@ -1373,26 +1524,32 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised: fp32, merged if the kernel merges.
-    __device__ __forceinline__ void put(char *to, float2 x) const
+    // Returns columns before, in fp32, of a row in memory. Numbers: float2 or float4.
+    template <class Numbers> __device__ __forceinline__ Numbers read(const char *from) const
     {
-        float2 *const at = reinterpret_cast<float2 *>(to);
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
+        return old == 0.0f ? Numbers{} : *reinterpret_cast<const Numbers *>(from);
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. y: what read returned.
+    __device__ __forceinline__ void put(char *to, float2 y, float2 x) const
+    {
+        if constexpr (kMerges)
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, float4 x) const
+    __device__ __forceinline__ void put(char *to, float4 y, float4 x) const
     {
-        float4 *const at = reinterpret_cast<float4 *>(to);
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
+        if constexpr (kMerges)
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float4 *>(to) = x;
     }
 };
 
@@ -1425,30 +1582,65 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
-// ---- epilogue of O in fp32: it is written from registers, with LSE -------------------------------------------------
+// ---- the end of a row: by what O is divided, and LSE ---------------------------------------------------------------
+
+// Returns the exponent of a row's sum, in the unit of LSE.
+__device__ __forceinline__ float natural_exponent(float max, const Params &p)
+{
+    constexpr float kLn2 = 0.6931471805599453f;
+    return kWholeExponents ? exponent_of(max, p.scale_log2) * kLn2 : max * p.scale;
+}
+
+// sum: 0 if the row saw no key.
+__device__ __forceinline__ float row_lse(float exponent, float sum)
+{
+    return sum == 0.0f ? minus_infinity() : exponent + logf(sum);
+}
+
+__device__ __forceinline__ float row_inverse(float sum)
+{
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+}
+
+// Returns the divisor of O. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one key
+// has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
+// rounded in the divisor, too. Partial results keep that rounding, because one call with all keys of a row has it. If
+// exponents are not whole, P of the maximum is 1 and is not rounded.
+template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
+{
+    if constexpr (kWholeExponents && !kPartial && !kMerges) {
+        const float most = exp2_approx(fmaf(max, scale_log2, -exponent_of(max, scale_log2)));
+        if (fabsf(sum - most) <= 0x1p-7f * most)  // false if the row saw no key
+            return sum + (E::unpack(E::pack(most, most)).x - most);
+    }
+    return sum;
+}
+
+// ---- epilogue of O that is fp32 or merged: it is written from registers, with LSE ----------------------------------
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
 {
     if constexpr (kWgmma)
         return row.sink;
     else
-        return p.features.sinks[coord.query_head(p, 0)];
+        return sink_at(p, coord, 0);
 }
 
-// How a row of a partial result ends: the factor of O, and LSE.
+// How a row ends: the factor of O, and LSE.
 struct RowEnd {
     float inverse, lse;
 
     __device__ __forceinline__ RowEnd(const Params &p, const BlockCoord &coord, const RowState &row, int m, int h)
     {
-        const float sum = quad_sum(row.sum[m][h]);
+        const float sum = quad_sum(row.sum[m][h]), divisor = divisor_of(row.max[m][h], sum, p.scale_log2);
+        const float exponent = natural_exponent(row.max[m][h], p);
         if constexpr (kSinks) {
-            const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+            const SinkEnd end(exponent, sum, divisor, sink_of(p, coord, row));
             inverse = end.inverse;
             lse = end.lse;
         } else {
-            inverse = row_inverse(sum);
-            lse = row_lse(row.max[m][h], sum, p.scale);
+            inverse = row_inverse(divisor);
+            lse = row_lse(exponent, sum);
         }
         inverse *= kept_scale(p);
     }
@@ -1459,46 +1651,60 @@ struct RowEnd {
 __device__ __forceinline__ void read_old(float (&old)[kRowTiles][2], const Params &p, const BlockCoord &coord,
                                          int first_row, int lane)
 {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int block_row = first_row + m * 16 + h * 8;
-            const bool reads = lane % 4 == 0 && block_row < coord.rows;
-            old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
-            old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int block_row = first_row + m * 16 + h * 8;
+        const bool reads = lane % 4 == 0 && block_row < coord.rows;
+        old[m][h] = reads ? p.lse[coord.index(p, block_row)] : minus_infinity();
+        old[m][h] = __shfl_sync(0xffffffffu, old[m][h], lane / 4 * 4);
+    });
     if constexpr (kParts > 1)
         __syncthreads();  // several warps have columns of a row: their loads before the stores of LSE
 }
 
-// Writes O in fp32 and LSE, from registers: the four lanes of a quad fill a sector.
-__device__ __forceinline__ void write_partial_rows(const Params &p, const BlockCoord &coord,
-                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                                   int warp_row, int lane)
+// Tiles of columns that are read before any is written. The compiler moves no read before a write of the same memory,
+// so each would wait for the latency of memory.
+constexpr int kReadAtOnce = 8;
+
+// Writes some columns of a row of O: n8 tiles from `first`. from: the row before.
+__device__ __forceinline__ void write_columns(const Merge &merge, char *to, const char *from,
+                                              const float (&o)[kOutTiles][4], int h, int first, float inverse, int lane)
+{
+    float2 before[kReadAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kReadAtOnce; i++)
+        if (const int n = first + i; kMerges && n < kOutTiles && own_chunk(n) < kHeadDimV / 8)
+            before[i] = merge.read<float2>(from + own_chunk(n) * 32 + lane % 4 * 8);
+#pragma unroll
+    for (int i = 0; i < kReadAtOnce; i++)
+        if (const int n = first + i; n < kOutTiles && own_chunk(n) < kHeadDimV / 8)
+            merge.put(to + own_chunk(n) * kChunkBytes + lane % 4 * 2 * kOutBytes, before[i],
+                      float2{o[n][2 * h] * inverse, o[n][2 * h + 1] * inverse});
+}
+
+// Writes O and LSE from registers. In fp32 the four lanes of a quad fill a sector.
+__device__ __forceinline__ void write_rows_from_registers(const Params &p, const BlockCoord &coord,
+                                                          const float (&o)[kRowTiles][kOutTiles][4],
+                                                          const RowState &row, int warp_row, int lane)
 {
     const int first_row = coord.first_row + warp_row + lane / 4;
     float old[kRowTiles][2];
     if constexpr (kMerges)
         read_old(old, p, coord, first_row, lane);
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const RowEnd end(p, coord, row, m, h);
+        const int block_row = first_row + m * 16 + h * 8;
+        if (block_row >= coord.rows)
+            return;
+        const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
+        char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes;
+        const char *const from =
+            old_row(p, to, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const RowEnd end(p, coord, row, m, h);
-            const int block_row = first_row + m * 16 + h * 8;
-            if (block_row >= coord.rows)
-                continue;
-            const Merge merge(end.lse, kMerges ? old[m][h] : minus_infinity());
-            char *const to = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + lane % 4 * 8;
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-                if (own_chunk(n) < kHeadDimV / 8)
-                    merge.put(to + own_chunk(n) * 32,
-                              float2{o[m][n][2 * h] * end.inverse, o[m][n][2 * h + 1] * end.inverse});
-            if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
-                p.lse[coord.index(p, block_row)] = merge.lse;
-        }
+        for (int first = 0; first < kOutTiles; first += kReadAtOnce)
+            write_columns(merge, to, from, o[m], h, first, end.inverse, lane);
+        if (p.lse != nullptr && lane % 4 == 0 && own_part() == 0)
+            p.lse[coord.index(p, block_row)] = merge.lse;
+    });
 }
 
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
@@ -1532,6 +1738,14 @@ template <> struct Mma<fp16> {
 };
 
 template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
     static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
     {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -1662,14 +1876,15 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float sum = quad_sum(row.sum[m][h]);
+            const float sum = quad_sum(row.sum[m][h]), divisor = divisor_of(row.max[m][h], sum, p.scale_log2);
+            const float exponent = natural_exponent(row.max[m][h], p);
             float inverse, lse;
             if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
+                const SinkEnd end(exponent, sum, divisor, sink_of(p, coord, row));
                 inverse = end.inverse;
                 lse = end.lse;
             } else {
-                inverse = row_inverse(sum);
+                inverse = row_inverse(divisor);
             }
             inverse *= kept_scale(p);
             const int r = m * 16 + h * 8 + quad_row;
@@ -1680,7 +1895,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord
             const int block_row = coord.first_row + warp_row + r;
             if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows) {
                 if constexpr (!kSinks)
-                    lse = row_lse(row.max[m][h], sum, p.scale);
+                    lse = row_lse(exponent, sum);
                 p.lse[coord.index(p, block_row)] = lse;
             }
         }
@@ -1693,8 +1908,8 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
-    if constexpr (kPartial) {
-        write_partial_rows(p, coord, o, row, warp_row, lane);
+    if constexpr (kPartial || kCarry) {
+        write_rows_from_registers(p, coord, o, row, warp_row, lane);
         return;
     }
     if constexpr (kQInRegisters)
@@ -1720,10 +1935,11 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
     }
 }
 
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
+// ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// softcap: s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The
+// factor outside is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+constexpr bool kModified = kSoftcap;
 
 // One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
@@ -1736,19 +1952,26 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
 __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);
+}
+
+// Modifies a tile of products.
+template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&s)[kM][kN][4], const Params &p)
+{
+    if constexpr (kSoftcap)
+        cap_scores(s, p.softcap_rate);
+}
+
+// Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
+__device__ __forceinline__ float modifier_derivative(float score)
+{
+    return kSoftcap ? cap_slope(score) : 1.0f;
 }
 
 // ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
@@ -1801,8 +2024,8 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Makes this thread's writes to shared memory, including copies that it waited for, visible to wgmma and TMA (async
-// proxy). A barrier must follow.
+// Orders this thread's accesses to shared memory before those of wgmma and TMA (async proxy), so these see its writes,
+// including copies that it waited for. A barrier must follow.
 __device__ __forceinline__ void fence_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -1896,13 +2119,13 @@ struct Group {
 
     __device__ __forceinline__ void release_q(const Barriers &barriers) const
     {
-        barrier_arrive_by(lane, barriers.q_empty(index));
+        barrier_arrive_by(lane, barriers.q(index).empty);
     }
 };
 
 // ---- the products of a warpgroup: S = Q K^T and O += P V ------------------------------------------------------------
 
-// Starts S = Q K^T. If kSloped, one more k16 step adds slope * column of ALiBi from `slopes` and `columns`
+// Starts S = Q K^T. If kSloped, one more k16 step adds slope * column from `slopes` and `columns`
 // (slopes.cuh).
 template <bool kSloped>
 __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32 q_smem, uint32 k_smem,
@@ -1931,17 +2154,15 @@ __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const 
     wgmma_commit();
 }
 
-// Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
-__device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kBc / 16][4])
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
-}
-
 // ---- the softmax of kernels on wgmma ----------------------------------------------------------------------------
+
+// Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
+__device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kColTiles / 2][4])
+{
+    each_of<kColTiles / 2, 4>([&](int step, int e) {
+        p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
+    });
+}
 
 // The factors of O, which are applied once the product that adds to O is done.
 struct Rescale {
@@ -1950,55 +2171,38 @@ struct Rescale {
 
     __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
     {
-        if (!wanted)
-            return;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    o[m][n][e] *= by[m][e / 2];
+        if (wanted)
+            each_element(o, [&](float &x, int m, int, int e) { x *= by[m][e / 2]; });
     }
 };
 
-// As softmax_tile for mma.sync, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
-template <bool kUnseen, bool kOffsets = true>
+// As softmax_tile for mma.sync, but returns how O must be rescaled.
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                                const float (&offset)[kRowTiles][2])
+                                                const Scores &scores = {})
 {
     Rescale rescale;
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
-    if (rescale.wanted) {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
-                row.sum[m][h] *= rescale.by[m][h];
-            }
-        }
-    }
-    make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
+    if (rescale.wanted)
+        each_of<kRowTiles, 2>([&](int m, int h) {
+            rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
+            row.sum[m][h] *= rescale.by[m][h];
+        });
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
     return rescale;
-}
-
-template <bool kUnseen>
-__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2)
-{
-    constexpr float kNoOffset[kRowTiles][2] = {};
-    return softmax_tile<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
-// compute_rows has the loop over tiles; Rows::step is one step of it. A step starts S of its tile, and then O += P V of
-// the tile before. The softmax runs while the tensor cores compute that second product:
+// compute_rows has the loop over tiles, from the last to the first; Rows::step is one step of it. A step starts S of
+// its tile j, and then O += P V of the tile before, j + 1. The softmax runs while the tensor cores compute that second
+// product:
 //
-//     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
-//     kSpeculatesMax, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
+//     start S(j) | start O += P(j+1) V(j+1) | wait for S(j) | softmax | wait for O | pack P | rescale O
+//     kSpeculatesMax, without a mask:
+//         ... | P by speculative maxima | wait for O | pack P | rarely S again, softmax, rescale O
 //
 // With kPingPong, warpgroups start these two products in turn: one computes its softmax while the tensor cores work for
 // another.
@@ -2029,9 +2233,9 @@ struct Rows {
     uint32 (&words)[kRowTiles][2][kColTiles];  // words of the bias, read while products run (kBiasEarly)
     uint32 (&keeps)[kBc / 16][4];              // factors of P from dropout (kKeepsEarly)
     Dropout &dropped;
-    ScoreUnit &unit;
+    ScoreUnit &unit;  // of an S that begins as the bias (bias_tiles.cuh)
     const Terms &terms;
-    const uint32 (&slopes)[4];  // ALiBi's columns of Q (kAlibiMma)
+    const uint32 (&slopes)[4];  // columns of Q for a term in the product (kAlibiMma)
     int &tile;
 
     __device__ __forceinline__ uint32 k_smem() const
@@ -2049,19 +2253,19 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.begin(s, unit, kMasked);
-        barrier_wait(barriers.k_full(group.k.index), group.k.parity);
+        barrier_wait(barriers.k(group.k.index).full, group.k.parity);
         group.ping_pong.take();
-        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, key_columns(smem));
+        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, extra_k_columns(smem));
         if constexpr (kKeepsEarly)
-            make_keeps(keeps, dropped, KeyTile(smem, group.k));
+            make_keeps(keeps, dropped, ColumnKeyTile(smem, group.k));
     }
 
     // Waits for V, then starts O += P V of the tile before.
     __device__ __forceinline__ void start_o()
     {
-        barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+        barrier_wait(barriers.v(group.v.index).full, group.v.parity);
         if constexpr (kDropsBeside)
-            drop(probabilities, dropped, KeyTile(smem, group.v));  // runs while the next S, if any, is computed
+            drop(probabilities, dropped, ColumnKeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
     }
 
@@ -2072,8 +2276,9 @@ struct Rows {
         if constexpr (kKeepsEarly) {
             drop(probabilities, keeps);
         } else if constexpr (kDropout && !kDropsBeside) {
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
-            drop(probabilities, dropped, KeyTile(smem, group.v));
+            // V of this tile: that of the tile before has been given back
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
+            drop(probabilities, dropped, ColumnKeyTile(smem, group.v));
         }
     }
 
@@ -2081,22 +2286,21 @@ struct Rows {
     {
         if constexpr (kBiasInAccumulator)
             group.side.release();
-        barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
+        barrier_arrive_by(group.lane, barriers.k(group.k.index).empty);
         group.k.advance();
     }
 
     __device__ __forceinline__ void release_v()
     {
-        barrier_arrive_by(group.lane, barriers.v_empty(group.v.index));
+        barrier_arrive_by(group.lane, barriers.v(group.v.index).empty);
         group.v.advance();
     }
 
-    // Applies softcap, ALiBi, bias and mask to S. Adds to `offset` what all scores of a row have in common; the softmax
+    // Modifies S, and applies terms and mask. Adds to `offset` what all scores of a row have in common; the softmax
     // takes it into account (kAlibiOffsets).
     template <bool kMasked> __device__ __forceinline__ void add_terms(float (&offset)[kRowTiles][2])
     {
-        if constexpr (kSoftcap)
-            cap_scores(s, p.softcap_rate);
+        modify_scores(s, p);
         if constexpr (kAlibiOffsets && kCausal && !kMasked) {
             terms.add_columns(s, offset, tile);
         } else if constexpr (kBiasStaged && !kBiasInAccumulator) {
@@ -2115,7 +2319,10 @@ struct Rows {
     {
         float offset[kRowTiles][2] = {};
         add_terms<kMasked>(offset);
-        return softmax_tile<kMayBeUnseen<kMasked>, kAlibiOffsets>(s, row, p.scale_log2, offset);
+        if constexpr (kAlibiOffsets)
+            return softmax_tile<kMayBeUnseen<kMasked>>(s, row, p.scale_log2, ScoresWithOffset{offset});
+        else
+            return softmax_tile<kMayBeUnseen<kMasked>>(s, row, p.scale_log2);
     }
 
     __device__ __forceinline__ void finish_o()
@@ -2151,7 +2358,7 @@ struct Rows {
         pin(o);
     }
 
-    // First step: the last tile of keys; O has nothing to add yet.
+    // First step: the tile with the highest keys; O has nothing to add yet.
     __device__ __forceinline__ void begin()
     {
         start_s<true>();
@@ -2172,14 +2379,14 @@ struct Rows {
     {
         const int valid_rows = coord.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
-            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            barrier_wait(barriers.v(group.v.index).full, group.v.parity);
             clear_rows(v_smem(), valid_rows);
             fence_products();
             named_barrier(1 + 2 * kGroups, kGroups * 128);  // zeros are there before any warpgroup's product reads
         }
     }
 
-    // Last step: O += P V of the last tile.
+    // Last step: O += P V of the tile with the lowest keys.
     __device__ __forceinline__ void end()
     {
         if constexpr (kOwnOPlace)
@@ -2205,11 +2412,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     const int first_row = coord.first_row + group.warp_row;
     Dropout dropped(p, coord, first_row, group.lane);
     if constexpr (kKeepsEarly)
-#pragma unroll
-        for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                keeps[step][i] = 0;
+        each_of<kBc / 16, 4>([&](int step, int i) { keeps[step][i] = 0; });
     const Terms terms(p, coord, first_row, group.lane);
     if constexpr (kAlibiMma)
         slope_columns(terms, group.lane, slopes);
@@ -2244,13 +2447,13 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCo
                                                   uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
     if (lane == 0)
-        wait_stores();
+        wait_stores_read();
     __syncwarp();  // earlier stores have read these rows, and this warp's reads of Q are done
     const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
     normalise_rows(p, coord, o, row, warp_row, lane, [&](int r, int n) {
         return o_smem + n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16;
     });
-    release_to_loads();  // this lane's rows of O are seen by what stores them
+    fence_products();  // this lane's rows of O are seen by what stores them
     __syncwarp();
     if (lane == 0) {
 #pragma unroll
@@ -2265,23 +2468,23 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCo
 
 // Dynamic work: a block that is free takes the next work tile from a counter in the workspace. The kernel before has
 // set it to 0. The producer thread takes the number, and tells the others when the Q of that work tile comes.
-struct CountedPiece {
-    unsigned piece = blockIdx.x;
+struct CountedWork {
+    unsigned number = blockIdx.x;
 
     __device__ __forceinline__ void take_over(unsigned next)
     {
-        piece = next;
+        number = next;
     }
 };
 
-struct NoPiece {
-    static constexpr unsigned piece = 0;
+struct FixedWork {
+    static constexpr unsigned number = 0;
 
     __device__ __forceinline__ void take_over(unsigned) {}
 };
 
 // A work tile: a row tile of one head of a batch (see BlockCoord). batch_head: b * heads + h.
-struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
+struct Work : Either<kCounted, CountedWork, FixedWork>::Type {
     unsigned own_tile, own_batch_head, round = 0;
 
     __device__ __forceinline__ explicit Work(const Params &p)
@@ -2302,7 +2505,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
     __device__ __forceinline__ unsigned index() const
     {
         if constexpr (kCounted)
-            return piece;
+            return number;
         else if constexpr (kStays)  // odd rounds go through the blocks backwards, because work gets lighter
             return round * gridDim.x + (round % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
         else
@@ -2429,31 +2632,23 @@ struct Loads {
 
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        if constexpr (kRounded)
-            load_bytes_tile(rounded_tile(p, coord.batch, kv_head, tile), k, barriers.k_empty(k.index),
-                            barriers.k_full(k.index), barriers.smem + kKArea);
-        else
-            load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
-                      barriers.smem + kKArea);
+        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
+                  barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        if constexpr (kRounded)
-            load_bytes_tile(rounded_tile(p, coord.batch, kv_head, tile) + bytes_of_keys(p), v,
-                            barriers.v_empty(v.index), barriers.v_full(v.index), barriers.smem + kVArea);
-        else
-            load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
-                      barriers.smem + kVArea);
+        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
+                  barriers.smem + kVArea);
     }
 
-    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned piece)
+    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
     {
-        const uint32 full = barriers.q_full(group);
+        const uint32 full = barriers.q(group).full;
         if constexpr (kStays)
-            barrier_wait(barriers.q_empty(group), q_parity);
+            barrier_wait(barriers.q(group).empty, q_parity);
         if constexpr (kCounted)
-            store_shared_4(barriers.piece(group), piece);
+            store_shared_4(barriers.number(group), number);
         barrier_expect(full, kGroupBytes);
 #pragma unroll
         for (int page = 0; page < kPages; page++)
@@ -2465,7 +2660,7 @@ struct Loads {
 
     // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
     // next.
-    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned piece)
+    __device__ __forceinline__ void load_work_tile(const BlockCoord &coord, const TileRange &tiles, unsigned number)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = coord.kv_head(p);
@@ -2475,7 +2670,7 @@ struct Loads {
         if constexpr (!kPackedHeads) {
 #pragma unroll
             for (int group = 0; group < kGroups; group++)
-                load_q(coord, group, piece);
+                load_q(coord, group, number);
             q_parity ^= 1;
         }
 #pragma unroll 1
@@ -2491,13 +2686,13 @@ struct Loads {
     }
 
     // Tells the consumers that the counter has no more work tiles.
-    __device__ __forceinline__ void finish(unsigned piece)
+    __device__ __forceinline__ void finish(unsigned number)
     {
 #pragma unroll
         for (int group = 0; group < kGroups; group++) {
-            barrier_wait(barriers.q_empty(group), q_parity);
-            store_shared_4(barriers.piece(group), piece);
-            barrier_arrive(barriers.q_full(group));
+            barrier_wait(barriers.q(group).empty, q_parity);
+            store_shared_4(barriers.number(group), number);
+            barrier_arrive(barriers.q(group).full);
         }
     }
 };
@@ -2606,7 +2801,7 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
         barriers.init();
     init_bias_tiles(p, barriers.smem);
     if constexpr (kAlibiMma)
-        put_key_columns(barriers.smem);
+        put_extra_k_columns(barriers.smem);
     __syncthreads();  // the barriers are there
 }
 
@@ -2617,7 +2812,7 @@ __device__ __forceinline__ void await_q(const Params &p, const BlockCoord &coord
     if constexpr (kPackedHeads)
         copy_rows(p, coord, barriers.smem + kQArea + index * kGroupBytes, index);
     else
-        barrier_wait(barriers.q_full(index), work.parity());
+        barrier_wait(barriers.q(index).full, work.parity());
 }
 
 // Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.
@@ -2629,14 +2824,15 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
     if constexpr (kOByMap)
         write_rows_by_map(p, coord, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
+        // write_rows adds warp_row * kPitch, which counts the rows of earlier warpgroups, too: subtracted here
         write_rows<RowTile>(p, coord, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
                             group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
             if (group.lane == 0)
-                wait_stores();
+                wait_stores_read();
         } else {
-            release_to_loads();  // orders this lane's accesses to O before the load of the next Q
+            fence_products();  // orders this lane's accesses to O before the load of the next Q
         }
         __syncwarp();
         group.release_q(barriers);
@@ -2646,7 +2842,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coor
 template <class Row> __device__ __forceinline__ void read_sink(Row &row, const Params &p, const BlockCoord &coord)
 {
     if constexpr (kSinks)
-        row.sink = p.features.sinks[coord.query_head(p, 0)];
+        row.sink = sink_at(p, coord, 0);
 }
 
 // The kernel; kThreads threads.
@@ -2671,20 +2867,20 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             if (threadIdx.x < kGroups * 128 + 32) {  // the whole warp searches for the sequence
                 const BlockCoord coord(p, Work(p));
                 if (threadIdx.x == kGroups * 128)
-                    loads.load_rows(coord, TileRange(p, coord), 0);
+                    loads.load_work_tile(coord, TileRange(p, coord), 0);
             }
         } else if (threadIdx.x == kGroups * 128) {
             Work work(p);
             while (work.is_left(p)) {
                 const BlockCoord coord(p, work);
-                loads.load_rows(coord, TileRange(p, coord), work.piece);
+                loads.load_work_tile(coord, TileRange(p, coord), work.number);
                 if constexpr (kCounted)
                     work.advance(p, work.take(p));
                 else
                     work.advance(p);
             }
             if constexpr (kCounted)
-                loads.finish(work.piece);
+                loads.finish(work.number);
         }
         produce_bias(p, maps, barriers);
         return;
@@ -2693,7 +2889,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     Group group(index, barriers.smem);
     auto advance = [&](Work &work) {
         if constexpr (kCounted)
-            work.advance(p, barriers.next_piece(index, work.parity()));
+            work.advance(p, barriers.next_number(index, work.parity()));
         else
             work.advance(p);
     };
@@ -2714,7 +2910,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     group.ping_pong.finish();
     if constexpr (kOByMap)
         if (group.lane == 0)
-            wait_stores();
+            wait_stores_read();
 }
 
 // The kernel that runs before the main one. Sets the counter of work tiles to 0, and with dropout makes the column

@@ -35,6 +35,35 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
+// Calls use(x, m, n, e) for each element x of m16n8 tiles of accumulators.
+template <class Number, int kM, int kN, class Use>
+__device__ __forceinline__ void each_element(Number (&c)[kM][kN][4], Use use)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                use(c[m][n][e], m, n, e);
+}
+
+// Calls use(a, b) for all numbers a below kA and b below kB: for instance the m16 tiles of a lane and their two rows.
+template <int kA, int kB, class Use> __device__ __forceinline__ void each_of(Use use)
+{
+#pragma unroll
+    for (int a = 0; a < kA; a++)
+#pragma unroll
+        for (int b = 0; b < kB; b++)
+            use(a, b);
+}
+
+// Sets m16n8 tiles of accumulators to 0.
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+    each_element(c, [](float &x, int, int, int) { x = 0.0f; });
+}
+
 // True if both are the same type.
 template <class A, class B> constexpr bool kSame = false;
 template <class A> constexpr bool kSame<A, A> = true;
@@ -125,15 +154,17 @@ struct fp32 {
 };
 using Elem = bf16;  // the type of Q, K, V, P and O, and of gradients
 constexpr int kElemBytes = Elem::kBytes;
-constexpr int kPartialKind = 0;    // 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged
-constexpr bool kPartial = kPartialKind > 0;
-constexpr bool kMerges = kPartialKind > 1;     // with what is in memory
+// 0: O, or the gradients, are elements; 1: fp32; 2: fp32, and merged; 3: O is elements, and merged (carry)
+#define FA2_PARTIAL 0
+constexpr bool kPartial = FA2_PARTIAL == 1 || FA2_PARTIAL == 2;
+constexpr bool kMerges = FA2_PARTIAL > 1;  // with O in memory, or with a result that is carried on
 constexpr int kOutBytes = kPartial ? 4 : kElemBytes;   // of an element of O, or of a gradient
 constexpr int kChunkBytes = 8 * kOutBytes;   // of eight of them
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_SCORE_PARAMS true  // members of softcap and window
+#define FA2_SCORE_PARAMS true  // members of the cap and of the window
 #define FA2_KV_PARAMS    0  // members of K and V in 8 bits: integers (1, 3) or e4m3 numbers (2, 4)
+#define FA2_CARRY_PARAMS (FA2_PARTIAL == 3)
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -141,21 +172,22 @@ constexpr Window kWindow = Window::kNone;  // which keys a query sees, in additi
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-// Each feature that is on or off (gen/features/list.lua): kSoftcap, kAlibi, ...
-constexpr bool kSoftcap = false;
-constexpr bool kAlibi = false;
-constexpr bool kSinks = false;
-constexpr bool kDropout = false;
-constexpr bool kSeqused = true;
-constexpr bool kVarlen = false;
-constexpr bool kPaged = true;
-constexpr bool kLeftpad = false;
-constexpr bool kCacheRows = false;
-constexpr bool kAppend = false;
+// Each feature that is on or off, and how (gen/features/list.lua).
+constexpr bool kSoftcap = false;  // scores are capped by a tanh
+constexpr bool kAlibi = false;  // -slope * |distance of query and key| is added to scores
+constexpr bool kSinks = false;  // the softmax has one more column, without a value
+constexpr bool kDropout = false;  // elements of P are dropped at random
+constexpr bool kSeqused = true;  // each sequence has its own number of keys
+constexpr bool kVarlen = false;  // sequences are packed one after the other
+constexpr bool kPaged = true;  // K and V lie in pages, which a table names
+constexpr bool kLeftpad = false;  // the first keys of a sequence are padding
+constexpr bool kCacheRows = false;  // a table names each sequence's row of K and V
+constexpr bool kAppend = false;  // new keys are written into K and V first
+constexpr bool kCarry = false;  // O is merged with a result in fp32 over other keys
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
 constexpr int kRotaryDim = 0;     // columns of new keys, and of queries, that are rotated first
 constexpr bool kRotary = kRotaryDim > 0;
-constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr bool kKv8 = FA2_KV_PARAMS != 0;  // K and V are in 8 bits, with a scale for each row
 constexpr bool kFp8 = kKv8 && FA2_KV_PARAMS % 2 == 0;  // as e4m3 numbers; else as integers
 constexpr int kKvBytes = kKv8 ? 1 : kElemBytes;  // of an element of K and V in memory
@@ -167,9 +199,9 @@ constexpr bool kAlibiMma = false;      // slope * column is computed by the prod
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, or of K and V in 8 bits, these are expanded with FA2I_CONSTANT to constants of the same names, so that code
-// which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of cap and
+// window, or the last ones of the features, these are expanded with FA2I_CONSTANT to constants of the same names. So
+// code which is compiled out still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and
 // Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
@@ -190,16 +222,30 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
+#ifndef FA2_DROPOUT_PARAMS
+#define FA2_DROPOUT_PARAMS false
+#endif
 #define FA2I_PARAM FA2I_MEMBER
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-#if FA2_KV_PARAMS
+// A kernel with some members has those before them, too.
+#if FA2_KV_PARAMS || FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
 #define FA2I_KV_PARAM FA2I_MEMBER
 #else
 #define FA2I_KV_PARAM FA2I_CONSTANT
+#endif
+#if FA2_CARRY_PARAMS || FA2_DROPOUT_PARAMS
+#define FA2I_CARRY_PARAM FA2I_MEMBER
+#else
+#define FA2I_CARRY_PARAM FA2I_CONSTANT
+#endif
+#if FA2_DROPOUT_PARAMS
+#define FA2I_DROPOUT_PARAM FA2I_MEMBER
+#else
+#define FA2I_DROPOUT_PARAM FA2I_CONSTANT
 #endif
 #define FA2_FEATURES true
 
@@ -216,7 +262,7 @@ struct FeatureParams {
  *       INT64S   64-bit integers in device memory
  *       STEPS    three 32-bit integers: distance from page to page, from row to row, and their unit in bytes
  */
-/* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
+/* The slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
 FA2I_PARAM(FLOATS, alibi_slopes)
 FA2I_PARAM(INT64, alibi_stride)
 /* sinks: [Hq] */
@@ -270,7 +316,8 @@ FA2I_PARAM(INPUT, rotary_sin)
 FA2I_PARAM(INPUT, raw_q)
 FA2I_PARAM(STRIDES, raw_q_stride)
 FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
+/* added to the queries' positions before distances to keys are taken */
+FA2I_PARAM(FLOAT, distance_shift)
 /* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
  * its stride, in elements */
 FA2I_PARAM(FLOATS, dbias)
@@ -282,11 +329,20 @@ FA2I_PARAM(INT64, dbias_key)
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 /* kv in 8 bits: [batches, rows, Hkv] of K, and of V. Kernels without it lack these members, which therefore stay the
- * last ones: new members go before them. */
+ * last ones but for those of carry and dropout: new members go before them. */
 FA2I_KV_PARAM(FLOATS, k_scale)
 FA2I_KV_PARAM(STRIDES, k_scale_stride)
 FA2I_KV_PARAM(FLOATS, v_scale)
 FA2I_KV_PARAM(STRIDES, v_scale_stride)
+/* carry: O over other keys, fp32, [B, Sq, Hq, Dv]. Kernels without it lack these members. */
+FA2I_CARRY_PARAM(FLOATS, carried)
+FA2I_CARRY_PARAM(STRIDES, carried_stride)
+/* dropout: where the call lies in the whole: its first row, its first column / 2, its first head, and heads of the
+ * whole. Kernels without it lack these members. */
+FA2I_DROPOUT_PARAM(INT, drop_row)
+FA2I_DROPOUT_PARAM(INT, drop_pair)
+FA2I_DROPOUT_PARAM(INT, drop_head)
+FA2I_DROPOUT_PARAM(INT, drop_heads)
 };
 
 // One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
@@ -295,7 +351,7 @@ struct Params {
  * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
  * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, bytes that never change, so kernels of older
  *                                  databases continue to work
  * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
  *                                  kernel declares, so new members go to the end
@@ -305,6 +361,8 @@ struct Params {
  *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
  *       FLOAT, INT      32 bits
  */
+#define FA2I_EVERY_BYTES 192 /* of FA2I_PARAM */
+#define FA2I_SCORE_BYTES 16  /* of FA2I_FEATURE_PARAM */
 FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
@@ -314,7 +372,7 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the cap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
@@ -327,8 +385,7 @@ FA2I_PARAM(INT, reserved)
 FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
 FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* factor of q k inside the tanh of a cap: softmax scale / cap */
 /* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
  * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
@@ -340,9 +397,12 @@ FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
     static constexpr FeatureParams features{};
 #endif
 };
-static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCORE_BYTES : 0) +
+                                    (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
+using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 16;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 constexpr int kMaxSplits = 256;  // most blocks that divide the keys of a row tile
@@ -486,7 +546,9 @@ constexpr int kVArea = kKArea + kTeams * kKStages * kKvTileBytes;
 constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
 // Partial sums of S of each warp, in fp32, if warps divide columns (sum_scores.cuh).
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
-constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+// Products of the rows and the mean key, if K is rounded (int8_scores.cuh).
+constexpr int kMeanArea = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
+constexpr int kTileBytes = kMeanArea + (kInt8Scores ? kBr * 4 : 0);
 // After the mainloop: the teams' rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
 constexpr int kMergeBytes = kBr * (kTeams * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8) + kMerges * 4);
 constexpr int kSmemBytes = kSplit && kMergeBytes > kTileBytes ? kMergeBytes : kTileBytes;
@@ -669,6 +731,154 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     }
 }
 
+// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
+
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
+__device__ __forceinline__ int thread_index()
+{
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+// The same, with each matrix transposed.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ float load_shared_4(uint32 smem)
+{
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float2 load_shared_8(uint32 smem)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
+{
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+// Returns 2^x; 0 for -infinity.
+__device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Return the maximum and the sum over the lanes of a warp.
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+template <class Number> __device__ __forceinline__ Number warp_sum(Number x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
+__device__ __forceinline__ void named_barrier(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Increments a counter in memory; returns its old value.
+__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
+{
+    uint32 ticket;
+    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
+    return ticket;
+}
+
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
+__device__ __forceinline__ void count_up(uint32 *gmem)
+{
+    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
+}
+
+// Reads a counter that other blocks increment, bypassing L1.
+__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
+{
+    uint32 x;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
+    return x;
+}
+
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
+__device__ __forceinline__ void add_global_4(float *gmem, float x)
+{
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
+{
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
 // ---- work partition: blocks divide the keys of sequences of different lengths --------------------------------
 //
 // The unit is a step: the keys that the teams of a block process at a time. The steps of all row tiles of a key head
@@ -715,8 +925,7 @@ public:
             const SequenceWork work(p, b);
             sum += int64(work.row_tiles) * work.steps;
         }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+        sum = warp_sum(sum);
         most = min(max((sum + p.splits - 1) / p.splits, int64(1)), int64(0x7fffffff));
     }
 
@@ -785,9 +994,7 @@ private:
             const int of_tile = all.count(work);
             parts += of_tile > 1 ? work.row_tiles * of_tile : 0;
         }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            parts += __shfl_xor_sync(0xffffffffu, parts, lanes);
-        return parts;
+        return warp_sum(parts);
     }
 };
 
@@ -800,7 +1007,31 @@ __device__ __forceinline__ Slots slots_of(const Params &p, int batch)
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
 // Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
-// rows_of_group.cuh).
+// rows_of_group.cuh) and their places in tensors.
+
+// Adds to a policy of rows where a row lies in Q, O and LSE.
+template <class Rows> struct PlacedRows : Rows {
+    using Rows::Rows;
+
+    // Element offset of a row of Q or O.
+    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
+    {
+        if constexpr (kVarlen)
+            return this->query_head(p, row) * stride.head + (this->sequence.first_q + this->query(p, row)) * stride.seq;
+        else
+            return this->batch * stride.batch + this->query_head(p, row) * stride.head +
+                   this->query(p, row) * stride.seq;
+    }
+
+    // Index of a row in LSE.
+    __device__ __forceinline__ int64 index(const Params &p, int row) const
+    {
+        if constexpr (kVarlen)
+            return int64(this->query_head(p, row)) * p.features.total_q + this->sequence.first_q + this->query(p, row);
+        else
+            return (int64(this->batch) * p.heads_q + this->query_head(p, row)) * p.seq_q + this->query(p, row);
+    }
+};
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
 // key head and batch.
@@ -926,10 +1157,10 @@ __device__ __forceinline__ bool find_share(Coord &coord, const Params &p, const 
     return true;
 }
 
-// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges leaves it alone.
+// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity. A kernel that merges in place leaves it alone.
 __device__ __forceinline__ void clear_chunk(const Params &p, int head, int row, int chunk)
 {
-    if constexpr (kMerges)
+    if constexpr (kMerges && !kCarry)
         return;
     char *const to = p.o + (head * p.o_stride.head + row * p.o_stride.seq) * kOutBytes + chunk * kChunkBytes;
     *reinterpret_cast<uint4 *>(to) = uint4{};
@@ -1007,24 +1238,6 @@ struct RowsOfGroup : SequenceCoord {
         return row / p.group;
     }
 
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return query_head(p, row) * stride.head + (sequence.first_q + query(p, row)) * stride.seq;
-        else
-            return batch * stride.batch + query_head(p, row) * stride.head + query(p, row) * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(query_head(p, row)) * p.features.total_q + sequence.first_q + query(p, row);
-        else
-            return (int64(batch) * p.heads_q + query_head(p, row)) * p.seq_q + query(p, row);
-    }
-
     __device__ __forceinline__ int splits(const Params &p) const
     {
         return kLengths ? own_splits : p.splits;
@@ -1037,7 +1250,7 @@ struct RowsOfGroup : SequenceCoord {
     }
 };
 
-using BlockCoord = RowsOfGroup;
+using BlockCoord = PlacedRows<RowsOfGroup>;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
@@ -1066,8 +1279,8 @@ __device__ __forceinline__ int wide_key(int r, int last)
 // ---- no window: which tiles a block processes, and which keys of them a row sees -----------------------------------
 //
 // Policy of kernels without a window; the others have window.cuh. The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and
-// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied after softcap, which would
-// turn -infinity into a finite number.
+// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied to modified scores: a cap
+// would turn -infinity into a finite number.
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
@@ -1092,21 +1305,14 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
-        }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
-                    s[m][n][e] = minus_infinity();
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        const int r = first_row + m * 16 + h * 8 + lane / 4;
+        limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
+    });
+    each_element(s, [&](float &x, int m, int n, int e) {
+        if (key_column(n) + e % 2 > limit[m][e / 2])  // the column is a constant after unrolling
+            x = minus_infinity();
+    });
 }
 
 // The empty policy: P without dropout.
@@ -1128,30 +1334,23 @@ __device__ __forceinline__ float kept_scale(const Params &)
     return 1.0f;
 }
 
-// ---- score modifiers: none ----------------------------------------------------------------------------------------
+// ---- terms: none --------------------------------------------------------------------------------------------------
 constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
 
 // The empty policy: nothing is added to scores.
 struct Terms {
     __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
+    template <bool kMasked, bool kAdd, class... Any> __device__ __forceinline__ bool apply(const Any &...) const
     {
         return true;
     }
 
-    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
+    template <bool kMasked, class... Any> __device__ __forceinline__ void load(const Any &...) const {}
 
-    template <bool kMasked>
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
-                                        int) const
-    {
-    }
+    template <bool kMasked, class... Any> __device__ __forceinline__ void add(const Any &...) const {}
 
-    __device__ __forceinline__ void add_columns(float (&)[kRowTiles][kColTiles][4], float (&)[kRowTiles][2], int) const
-    {
-    }
+    template <class... Any> __device__ __forceinline__ void add_columns(const Any &...) const {}
 };
 
 // ---- addresses of rows of K and V in pages ------------------------------------------------------------------
@@ -1256,139 +1455,6 @@ __device__ __forceinline__ void cp_async_commit()
 template <int kPending> __device__ __forceinline__ void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
-
-// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
-__device__ __forceinline__ int thread_index()
-{
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
-// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-// The same, with each matrix transposed.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
-{
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
-{
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
-{
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-
-__device__ __forceinline__ float load_shared_4(uint32 smem)
-{
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float2 load_shared_8(uint32 smem)
-{
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
-{
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
-{
-    uint4 x;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-// Returns 2^x; 0 for -infinity.
-__device__ __forceinline__ float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
-__device__ __forceinline__ void named_barrier(int id, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// Increments a counter in memory; returns its old value.
-__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
-{
-    uint32 ticket;
-    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
-    return ticket;
-}
-
-// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
-// barriers have made visible to this thread.
-__device__ __forceinline__ void count_up(uint32 *gmem)
-{
-    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
-}
-
-// Reads a counter that other blocks increment, bypassing L1.
-__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
-{
-    uint32 x;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
-    return x;
-}
-
-// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
-__device__ __forceinline__ void add_global_4(float *gmem, float x)
-{
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
-{
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
 }
 
 // ---- loads of a tile from global to shared memory -------------------------------------------------------------
@@ -1648,11 +1714,13 @@ __device__ __forceinline__ ExchangedRows<Plan> rows_of(const PageNumbers<Plan> &
 }
 
 template <class Plan> using PageNumbersOf = PageNumbers<Plan>;
+/* The least score that counts, scaled and with all terms, of kernels and of the judge. Plain C preprocessor text. */
+#define FA2I_LEAST_SCORE (-0x1p19f)
 
 // A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
 // counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
 // this limit are still precise to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
+constexpr float kLeastScore = FA2I_LEAST_SCORE;
 
 // The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
@@ -1665,18 +1733,30 @@ __device__ __forceinline__ float least_maximum(const Params &p)
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
-// saw no key. sink may be -infinity.
+// Returns the sink of a head. A kernel without sinks lacks the parameter: templates look it up later.
+template <class P> __device__ __forceinline__ float sink_of_head(const P &p, int head)
+{
+    return p.features.sinks[head];
+}
+
+// Returns the sink of a row's head. row: of the block.
+template <class P, class Coord> __device__ __forceinline__ float sink_at(const P &p, const Coord &coord, int row)
+{
+    return p.features.sinks[coord.query_head(p, row)];
+}
+
+// Ends a row with a sink: gives the factor of O, and LSE. exponent: of the sum, in the unit of the sink; sum: of
+// the row, 0 if it saw no key; divisor: the sum by which O is divided. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
-    __device__ __forceinline__ SinkEnd(float max, float sum, float sink)
+    __device__ __forceinline__ SinkEnd(float exponent, float sum, float divisor, float sink)
     {
         // The sink may be below the least score.
-        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
-        const float weight = sum == 0.0f ? 0.0f : expf(max - most);
-        const float all = weight * sum + (sink == minus_infinity() ? 0.0f : expf(sink - most));
-        inverse = all == 0.0f ? 0.0f : weight / all;
+        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(exponent, sink);
+        const float weight = sum == 0.0f ? 0.0f : expf(exponent - most);
+        const float own = sink == minus_infinity() ? 0.0f : expf(sink - most), all = weight * sum + own;
+        inverse = all == 0.0f ? 0.0f : weight / (weight * divisor + own);
         lse = all == 0.0f ? minus_infinity() : most + logf(all);
     }
 };
@@ -1693,6 +1773,13 @@ struct SinkEnd {
 // general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
 // be larger: hopper/speculative_max.cuh.
 
+// P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
+// scale_log2, or that product rounded up to a whole number. Calls that see other keys of a row have other maxima. With
+// whole exponents their P of a score differs by a power of two, and so does P rounded to 16 bits. Thus merged results
+// have the bits of one call, but for the order of fp32 sums. This takes 1 to 3 % of the time of fwd_sm80
+// (tests/bench/results/tried.md), so older SMs round exponents only where keys are divided anyway.
+constexpr bool kWholeExponents = TypeOfP::kBytes == 2 && (kSplit || kHopper);
+
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
     float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
@@ -1703,31 +1790,37 @@ struct RowSumsAndSink : RowSums {
     float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
+// Only wgmma kernels with a sink have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
 // The initial state of rows: no key seen.
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            row.max[m][h] = least;
-            row.sum[m][h] = 0.0f;
-        }
+    each_of<kRowTiles, 2>([&](int m, int h) {
+        row.max[m][h] = least;
+        row.sum[m][h] = 0.0f;
+    });
 }
 
-// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
-__device__ __forceinline__ float row_inverse(float sum)
+// Returns the exponent that belongs to a maximum of raw scores.
+__device__ __forceinline__ float exponent_of(float max, float scale_log2)
 {
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
+    if constexpr (!kWholeExponents)
+        return max * scale_log2;
+    // Numbers near 1.5 * 2^23 have no bits after the point, so adding it rounds. A conversion would take the unit that
+    // computes exp2, which limits kernels with wgmma.
+    constexpr float kToWhole = 0x1.8p23f;
+    return __fmaf_ru(max, scale_log2, kToWhole) - kToWhole;
 }
 
-__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+// Returns the factor of what was computed with one maximum, if another takes its place.
+__device__ __forceinline__ float rescaling(float from, float to, float scale_log2)
 {
-    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+    if constexpr (kWholeExponents)
+        return exp2_approx(exponent_of(from, scale_log2) - exponent_of(to, scale_log2));
+    else
+        return exp2_approx((from - to) * scale_log2);
 }
 
 __device__ __forceinline__ float quad_max(float x)
@@ -1745,12 +1838,61 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
-// added to all scores of a row, if kOffsets.
-template <bool kOffsets>
-__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
-                                            float scale_log2, const float (&offset)[kRowTiles][2],
-                                            float (&tile_max)[kRowTiles][2])
+// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
+
+// P is 2^(accumulator * factor - shift).
+struct Exponent {
+    float factor, shift;
+};
+
+// The accumulators are the scores.
+struct ScoresThemselves {
+    __device__ __forceinline__ float score(int, int, float x) const
+    {
+        return x;
+    }
+
+    __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
+    {
+        return {scale_log2, exponent_of(max, scale_log2)};
+    }
+};
+
+// A score is the accumulator plus its row's offset.
+struct ScoresWithOffset {
+    const float (&offset)[kRowTiles][2];
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return x + offset[m][h];
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
+    }
+};
+
+// A score is the accumulator, less `start`, times its row's factor.
+struct ScaledScores {
+    float factor[kRowTiles][2], start;
+
+    __device__ __forceinline__ float score(int m, int h, float x) const
+    {
+        return fmaf(x, factor[m][h], -start * factor[m][h]);
+    }
+
+    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    {
+        const float of_number = factor[m][h] * scale_log2;
+        return {of_number, fmaf(start, of_number, exponent_of(max, scale_log2))};
+    }
+};
+
+// Computes the maxima of this lane's scores. Returns true if one has grown so much that O must be rescaled.
+template <class Scores>
+__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const Scores &scores,
+                                            const RowState &row, float scale_log2, float (&tile_max)[kRowTiles][2])
 {
     bool grown = false;
 #pragma unroll
@@ -1761,8 +1903,7 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
 #pragma unroll
             for (int n = 1; n < kColTiles; n++)
                 x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            if constexpr (kOffsets)
-                x += offset[m][h];
+            x = scores.score(m, h, x);
             tile_max[m][h] = x;
             grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
         }
@@ -1778,28 +1919,28 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     tile_max = fmaxf(row_max, quad_max(tile_max));
     // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
-    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    const float alpha = none ? 1.0f : rescaling(row_max, tile_max, scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
-template <bool kUnseen, bool kOffsets>
-__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                          const float (&offset)[kRowTiles][2])
+// Turns S into P, and adds to the sums.
+template <bool kUnseen, class Scores>
+__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
+                                          float scale_log2)
 {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-            const float shift = none ? 0.0f : max * scale_log2;
+            const Exponent exponent = scores.exponent(m, h, scale_log2, row.max[m][h]);
+            const float shift = none ? 0.0f : exponent.shift;
 #pragma unroll
             for (int n = 0; n < kColTiles; n++) {
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
+                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], exponent.factor, -shift));
                     row.sum[m][h] += s[m][n][e];
                 }
             }
@@ -1809,13 +1950,13 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
 
 // For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
 // have seen no key yet.
-template <bool kUnseen>
+template <bool kUnseen, class Scores = ScoresThemselves>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
-                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2,
+                                             const Scores &scores = {})
 {
-    constexpr float kNoOffset[kRowTiles][2] = {};
     float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
+    const bool grown = find_maxima(s, scores, row, scale_log2, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++) {
@@ -1831,16 +1972,38 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
             }
         }
     }
-    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
+    make_p_of<kUnseen>(s, scores, row, scale_log2);
 }
 
-// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges) ---------------------------------------
+// ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
+// (kCarry) -----------------------------------------------------------------------------------------------------------
 //
 // Two results of one row over disjoint keys, each normalised, are merged as
 //
 //     lse = max + ln(sum of w_i)    O = sum of w_i O_i / sum of w_i    w_i = exp(lse_i - max)    max: of both lse_i
 //
 // A result whose LSE is -infinity has no weight, and its O is not read: it may hold anything.
+
+// Returns the row of O before. offset(strides): the row's first element; to: the row of O.
+template <class AnyParams, class Offset>
+__device__ __forceinline__ const char *old_row(const AnyParams &p, const char *to, Offset offset)
+{
+    if constexpr (kCarry)
+        return reinterpret_cast<const char *>(p.features.carried + offset(p.features.carried_stride));
+    else
+        return to;
+}
+
+// Elements of 32 bits have no pack.
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float2 x)
+{
+    *reinterpret_cast<uint32 *>(to) = Half::pack(x.x, x.y);
+}
+
+template <class Half> __device__ __forceinline__ void put_16_bits(char *to, float4 x)
+{
+    *reinterpret_cast<uint2 *>(to) = uint2{Half::pack(x.x, x.y), Half::pack(x.z, x.w)};
+}
 
 // The weights of one row: of the result of this launch, and of the one in memory.
 struct Merge {
@@ -1861,26 +2024,32 @@ struct Merge {
         }
     }
 
-    // Writes columns of O, normalised: fp32, merged if the kernel merges.
-    __device__ __forceinline__ void put(char *to, float2 x) const
+    // Returns columns before, in fp32, of a row in memory. Numbers: float2 or float4.
+    template <class Numbers> __device__ __forceinline__ Numbers read(const char *from) const
     {
-        float2 *const at = reinterpret_cast<float2 *>(to);
-        if constexpr (kMerges) {
-            const float2 y = old == 0.0f ? float2{0.0f, 0.0f} : *at;
+        return old == 0.0f ? Numbers{} : *reinterpret_cast<const Numbers *>(from);
+    }
+
+    // Writes columns of O, normalised, and merged if the kernel merges. y: what read returned.
+    __device__ __forceinline__ void put(char *to, float2 y, float2 x) const
+    {
+        if constexpr (kMerges)
             x = float2{own * x.x + old * y.x, own * x.y + old * y.y};
-        }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float2 *>(to) = x;
     }
 
     // The same for four columns.
-    __device__ __forceinline__ void put(char *to, float4 x) const
+    __device__ __forceinline__ void put(char *to, float4 y, float4 x) const
     {
-        float4 *const at = reinterpret_cast<float4 *>(to);
-        if constexpr (kMerges) {
-            const float4 y = old == 0.0f ? float4{0.0f, 0.0f, 0.0f, 0.0f} : *at;
+        if constexpr (kMerges)
             x = float4{own * x.x + old * y.x, own * x.y + old * y.y, own * x.z + old * y.z, own * x.w + old * y.w};
-        }
-        *at = x;
+        if constexpr (kCarry)
+            put_16_bits<Elem>(to, x);
+        else
+            *reinterpret_cast<float4 *>(to) = x;
     }
 };
 
@@ -1911,6 +2080,40 @@ __device__ __forceinline__ int own_chunk(int n)
         return own_part() * kOutTiles + n;
     else
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
+}
+
+// ---- the end of a row: by what O is divided, and LSE ---------------------------------------------------------------
+
+// Returns the exponent of a row's sum, in the unit of LSE.
+__device__ __forceinline__ float natural_exponent(float max, const Params &p)
+{
+    constexpr float kLn2 = 0.6931471805599453f;
+    return kWholeExponents ? exponent_of(max, p.scale_log2) * kLn2 : max * p.scale;
+}
+
+// sum: 0 if the row saw no key.
+__device__ __forceinline__ float row_lse(float exponent, float sum)
+{
+    return sum == 0.0f ? minus_infinity() : exponent + logf(sum);
+}
+
+__device__ __forceinline__ float row_inverse(float sum)
+{
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+}
+
+// Returns the divisor of O. O is the sum of rounded P times V, and LSE needs the sum of P before rounding. If one key
+// has nearly all of the weight, such as in a row that sees no other, O shows how its P was rounded. Then its P is
+// rounded in the divisor, too. Partial results keep that rounding, because one call with all keys of a row has it. If
+// exponents are not whole, P of the maximum is 1 and is not rounded.
+template <class E = TypeOfP> __device__ __forceinline__ float divisor_of(float max, float sum, float scale_log2)
+{
+    if constexpr (kWholeExponents && !kPartial && !kMerges) {
+        const float most = exp2_approx(fmaf(max, scale_log2, -exponent_of(max, scale_log2)));
+        if (fabsf(sum - most) <= 0x1p-7f * most)  // false if the row saw no key
+            return sum + (E::unpack(E::pack(most, most)).x - most);
+    }
+    return sum;
 }
 
 // ---- mma.sync: products of warps ------------------------------------------------------------------------------
@@ -1944,6 +2147,14 @@ template <> struct Mma<fp16> {
 };
 
 template <> struct Mma<bf16> {
+    static __device__ __forceinline__ void k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+    {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    }
+
     static __device__ __forceinline__ void k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
     {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -2046,7 +2257,7 @@ __device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTil
 // One merged row of the block: 4 columns of O, the maximum of the scores and the sum.
 struct MergedRow {
     float4 o;
-    float max, sum;
+    float max, sum, divisor;
 
     __device__ __forceinline__ MergedRow(uint32 smem, int r, int column, float scale_log2)
         : o{0.0f, 0.0f, 0.0f, 0.0f}, max(minus_infinity()), sum(0.0f)
@@ -2061,7 +2272,7 @@ struct MergedRow {
         for (int team = 0; team < kTeams; team++) {
             if (state[team].x == minus_infinity())
                 continue;  // this team saw no key
-            const float weight = exp2_approx((state[team].x - max) * scale_log2);
+            const float weight = rescaling(state[team].x, max, scale_log2);
             const float4 x = load_shared_floats(smem + (team * kBr + r) * kMergePitch + column * 4);
             sum += weight * state[team].y;
             o.x += weight * x.x;
@@ -2069,14 +2280,15 @@ struct MergedRow {
             o.z += weight * x.z;
             o.w += weight * x.w;
         }
-        multiply(row_inverse(sum));
+        divisor = divisor_of(max, sum, scale_log2);
+        multiply(row_inverse(divisor));
     }
 
     // Adds the sink to a row. Only for a row whose keys all belong to this block.
-    __device__ __forceinline__ float add_sink(float scale, float sink)
+    __device__ __forceinline__ float add_sink(const Params &p, float sink)
     {
-        const SinkEnd end(max * scale, sum, sink);
-        multiply(sum * end.inverse);
+        const SinkEnd end(natural_exponent(max, p), sum, divisor, sink);
+        multiply(divisor * end.inverse);
         return end.lse;
     }
 
@@ -2088,9 +2300,9 @@ struct MergedRow {
         o.w *= factor;
     }
 
-    __device__ __forceinline__ float lse(float scale) const
+    __device__ __forceinline__ float lse(const Params &p) const
     {
-        return row_lse(max, sum, scale);
+        return row_lse(natural_exponent(max, p), sum);
     }
 };
 
@@ -2101,12 +2313,15 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
 {
     float lse;
     if constexpr (kSinks)
-        lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
+        lse = merged.add_sink(p, sink_at(p, coord, block_row));
     else if constexpr (kMerges)
-        lse = merged.lse(p.scale);
-    char *out = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes + column * kOutBytes;
+        lse = merged.lse(p);
+    char *const row = p.o + coord.offset(p, p.o_stride, block_row) * kOutBytes, *const out = row + column * kOutBytes;
     if constexpr (kMerges) {
-        Merge(lse, load_shared_4(old)).put(out, merged.o);
+        const char *const from =
+            old_row(p, row, [&](const Strides &stride) { return coord.offset(p, stride, block_row); });
+        const Merge merge(lse, load_shared_4(old));
+        merge.put(out, merge.read<float4>(from + column * 4), merged.o);
         return;
     }
     if constexpr (kPartial)
@@ -2115,7 +2330,7 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &c
         *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
     if (p.lse != nullptr && column == 0) {
         if constexpr (!kSinks)
-            lse = merged.lse(p.scale);
+            lse = merged.lse(p);
         p.lse[index] = lse;
     }
 }
@@ -2139,7 +2354,7 @@ __device__ __forceinline__ float sum_of_teams(uint32 smem, int r, float scale_lo
 #pragma unroll
     for (int team = 0; team < kTeams; team++) {
         const float2 state = load_shared_8(smem + kMergeStates + (team * kBr + r) * 8);
-        sum += state.x == minus_infinity() ? 0.0f : exp2_approx((state.x - max) * scale_log2) * state.y;
+        sum += state.x == minus_infinity() ? 0.0f : rescaling(state.x, max, scale_log2) * state.y;
     }
     return sum;
 }
@@ -2150,10 +2365,10 @@ __device__ __forceinline__ void write_merged_lse(const Params &p, const BlockCoo
     if (r >= kBr || block_row >= coord.rows)
         return;
     float max;
-    const float sum = sum_of_teams(smem, r, p.scale_log2, max);
-    float lse = row_lse(max, sum, p.scale);
+    const float sum = sum_of_teams(smem, r, p.scale_log2, max), exponent = natural_exponent(max, p);
+    float lse = row_lse(exponent, sum);
     if constexpr (kSinks)
-        lse = SinkEnd(max * p.scale, sum, p.features.sinks[coord.query_head(p, block_row)]).lse;
+        lse = SinkEnd(exponent, sum, sum, sink_at(p, coord, block_row)).lse;
     p.lse[coord.index(p, block_row)] = Merge(lse, load_shared_4(smem + kOldLse + r * 4)).lse;
 }
 
@@ -2197,7 +2412,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
             const int64 at = kLengths ? coord.slot() * kBr + r : coord.split * all_rows + index;
             *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
             if (column == 0)
-                p.partial_lse[at] = merged.lse(p.scale);
+                p.partial_lse[at] = merged.lse(p);
         }
     }
     if constexpr (kMerges)
@@ -2258,17 +2473,9 @@ struct ScaleHeads {
 };
 
 struct ScaleFills {
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_k_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
-                                                   const Plan &, Share, uint32, int, int, Number)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue_k_scales(const Any &...) {}
 
-    template <bool kFull, class Plan, class Numbers, class Rows, class Number>
-    __device__ __forceinline__ void issue_v_scales(const Params &, const ScaleHeads &, const Numbers &, const Rows &,
-                                                   const Plan &, Share, uint32, int, int, Number)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue_v_scales(const Any &...) {}
 
     __device__ __forceinline__ void store_k_scales(uint32) {}
 
@@ -2319,10 +2526,7 @@ using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
 struct NoFill {
-    template <bool kFull, class Plan, class Address>
-    __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
-    {
-    }
+    template <bool kFull, class... Any> __device__ __forceinline__ void issue(const Any &...) {}
 
     __device__ __forceinline__ void store(uint32) const {}
 };
@@ -2356,7 +2560,7 @@ __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, 
     fills.v.template issue<kWide || kFull>(
         plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
-    fills.template issue_v_scales<kWide || kFull>(p, to, pages, rows, plan, share, v_stage(to.smem, to.team, tile),
+    fills.template issue_v_scales<kWide || kFull>(p, to, v_stage(to.smem, to.team, tile), pages, rows, plan, share,
                                                   tile, coord.seq_k(p) - tile * kBc,
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
@@ -2398,7 +2602,7 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
     fills.k.template issue<kWide || kFull>(
         plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
-    fills.template issue_k_scales<kWide || kFull>(p, to, pages, rows, plan, share, k_stage(to.smem, to.team, tile),
+    fills.template issue_k_scales<kWide || kFull>(p, to, k_stage(to.smem, to.team, tile), pages, rows, plan, share,
                                                   tile, coord.seq_k(p) - tile * kBc,
                                                   [&](int r) { return kWide ? wide_key(r, last) : r; });
 }
@@ -2409,8 +2613,9 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, con
 // kv8_scores.cuh.
 using Queries = QueryFragments;
 
+template <bool kInSoftmax>
 __device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
-                                                       int)
+                                                       uint32, int)
 {
     return q_frag;
 }
@@ -2420,15 +2625,19 @@ struct KeyScale {
     __device__ __forceinline__ KeyScale(const Queries &, int) {}
 };
 
-__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &,
-                                             uint32, int)
+template <bool kInSoftmax, bool kMasked, class... Any>
+__device__ __forceinline__ ScoresThemselves scale_scores(const Any &...)
 {
+    return {};
 }
 
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
+template <bool kInSoftmax, class... Any> __device__ __forceinline__ void end_scores(const Any &...) {}
+
+// ---- what turns products of Q and K into scores, before terms are added and keys are hidden --------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// softcap: s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The
+// factor outside is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+constexpr bool kModified = kSoftcap;
 
 // One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
@@ -2441,13 +2650,7 @@ __device__ __forceinline__ float tanh_approx(float x)
 // Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+    each_element(s, [=](float &x, int, int, int) { x = tanh_approx(x * rate); });
 }
 
 // Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
@@ -2456,23 +2659,25 @@ __device__ __forceinline__ float cap_slope(float t)
     return fmaf(-t, t, 1.0f);
 }
 
+// Modifies a tile of products.
+template <int kM, int kN> __device__ __forceinline__ void modify_scores(float (&s)[kM][kN][4], const Params &p)
+{
+    if constexpr (kSoftcap)
+        cap_scores(s, p.softcap_rate);
+}
+
+// Returns the derivative with respect to the product, divided by softmax_scale. score: as modified.
+__device__ __forceinline__ float modifier_derivative(float score)
+{
+    return kSoftcap ? cap_slope(score) : 1.0f;
+}
+
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
 // O += P V is a policy: product_pv.cuh, or product_pv_fp16.cuh with fp16 sums.
 //
 // A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
 // the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
-
-__device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = 0.0f;
-}
 
 // S += Q K^T for one tile. q_frag is used if Q is in registers, else q_smem (this warp's rows).
 template <class AfterStep>
@@ -2516,7 +2721,7 @@ using OutputTile = float[kRowTiles][kOutTiles][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
 
 constexpr int kSteps = kInt8Scores || kKv8 ? KeyTile::kChunks / 2 : kDepth;  // of S = Q K^T
-constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;          // S begins with its terms
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores && !kKv8;  // S begins with its terms; 8-bit S begins with 0
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -2554,7 +2759,7 @@ __device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v
         team_sync();  // K and V are complete; the tile before is read, its stage is free
     } else {
         fill_wait<0>();
-        team_sync();  // K is complete; V of the tile before is read (Q too), V is free
+        team_sync();  // K is complete; V of the tile before is read, and Q if V takes its area; so V can be loaded
     }
 }
 
@@ -2591,7 +2796,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
     if constexpr (!kTermsBefore)
-        clear_scores(s);
+        clear(s);
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
@@ -2599,7 +2804,7 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, 
             issue_v<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
         });
     } else {
-        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // this V is waited for after S
+        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // if not kJoint, V of this tile is waited for after S
         product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
                 issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
@@ -2617,29 +2822,31 @@ __device__ __forceinline__ void sum_parts(ScoreTile &s, KeyFills &fills, uint32 
     add_scores(smem, s);
 }
 
-// Applies softcap, and the terms that are added after the product.
+// Modifies S, and applies the terms that are added after the product.
 template <bool kMasked>
 __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Terms &terms, const BiasWords &words,
                                        int tile)
 {
-    if constexpr (kSoftcap)
-        cap_scores(s, p.softcap_rate);
+    modify_scores(s, p);
     if constexpr (kBiasAhead)
         terms.template add<kMasked>(s, words, tile);
     else if constexpr (kTerms && !kTermsBefore)
         terms.template apply<kMasked, true>(s, tile);
 }
 
+// True if only a mask comes between products and softmax: then the softmax scales the products itself.
+constexpr bool kScaledInSoftmax = !kModified && !kTerms;
+
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
-template <bool kMasked>
-__device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState &row, Dropout &dropped, KeyFills &fills,
-                                          const Pages &pages, const Params &p, const BlockCoord &coord,
-                                          const KeyStream &to, const WarpRows &own, uint32 v_smem, int tile, int next,
-                                          bool has_next)
+template <bool kMasked, class Scores>
+__device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, OutputTile &o, RowState &row,
+                                          Dropout &dropped, KeyFills &fills, const Pages &pages, const Params &p,
+                                          const BlockCoord &coord, const KeyStream &to, const WarpRows &own,
+                                          uint32 v_smem, int tile, int next, bool has_next)
 {
     if constexpr (kMasked)
         mask_scores(s, p, coord, own.first_row, tile, own.lane);
-    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
+    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2, scores);
     product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
             issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
@@ -2676,14 +2883,14 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
-    scale_scores(s, queries, scale, k_smem, own.lane);
+    const auto scores = scale_scores<kScaledInSoftmax, kMasked>(s, queries, scale, k_smem, own.lane);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, scores, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))
@@ -2725,17 +2932,19 @@ __device__ __forceinline__ void await_step_before()
 //     which tiles are processed           tiles.cuh, full.cuh, window.cuh
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
-//     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
+//     whether Q, K are rounded to int8    exact_scores.cuh, int8_scores.cuh
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
-//     how a row begins and ends           softmax.cuh
+//     how a row begins and ends           softmax.cuh, row_ends.cuh
 //
 // Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
 // three stages):
 //
-//   wait K, V (t) | S = Q K^T                            softmax   O += P V
-//                 | copy K, V (t - 1, or t - 2 with three stages) ........
+//   wait K, V (t) | S = Q K^T    softmax   O += P V
+//                            | copy K, V (t - 1, or t - 2 with three stages) ........
+//
+// The copies are issued with the last part of S, or divided among its parts (kSpreadFill).
 //
 // or K and V have separate stages, with two barriers per step (one or two stages of K):
 //
@@ -2750,19 +2959,17 @@ __device__ __forceinline__ void await_step_before()
 __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &own)
 {
     __syncthreads();  // Q is complete before it is read
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int step = 0; step < kDepth; step++)
-            ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    each_of<kRowTiles, kDepth>([&](int m, int step) {
+        ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    });
     if constexpr (kJoint || kTeams > 1)
         __syncthreads();  // Q is read before V is loaded into its area
 }
 
-// Prologue: loads Q, and the first tiles of K and V.
-__device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
-                                      const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                      const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
+// Loads Q, and the first tiles of K and V.
+__device__ __forceinline__ void prologue(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
+                                         const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                         const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
     q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row, [&](int r) {
@@ -2792,7 +2999,7 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
             fill_commit();
         }
     }
-    if constexpr (kQBehind) {
+    if constexpr (kQBehind) {  // Q came through the area of V (tile.cuh)
         fill_wait<kKStages - 1>();
         read_q(q_frag, own);
     }
@@ -2846,8 +3053,9 @@ __device__ __forceinline__ void forward(const Params &p)
         pages.find_first(tile);
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
-        begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
-        const auto &queries = make_queries(q_frag, p, coord, lane);
+        prologue(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
+        const uint32 means = smem + kMeanArea + warp_row * 4;
+        const auto &queries = make_queries<kScaledInSoftmax>(q_frag, p, coord, means, lane);
         auto step = [&](auto masked) {
             mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
                                                    own, tile);
@@ -2869,7 +3077,9 @@ __device__ __forceinline__ void forward(const Params &p)
             for (; tile >= tiles.first; tile -= kTeams)
                 step(Bool<false>{});
         }
+        end_scores<kScaledInSoftmax>(row, means, lane);
     }
+    // Epilogue.
     finish_output(o);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }
@@ -2884,20 +3094,6 @@ __device__ __forceinline__ void forward(const Params &p)
 
 constexpr int kPartsAhead = 16;  // parts of a row that are loaded at once
 static_assert(kMaxSplits % kPartsAhead == 0, "there are weights for whole steps");
-
-__device__ __forceinline__ float warp_max(float x)
-{
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, lanes);
-    return x;
-}
 
 // The partial results of a row of O. All row tiles have the same number of them; if sequences have their own lengths, a
 // row has one per share of its row tile.
@@ -2921,12 +3117,21 @@ struct RowParts {
     }
 };
 
-// Writes this lane's columns of O, if it has any, in fp32. Returns LSE to be written.
-__device__ __forceinline__ float put_partial(char *to, int own_splits, const float4 &x, float inverse,
+// Returns the first element of a row. row: among all packed rows, or of its batch.
+__device__ __forceinline__ int64 offset_of(const Strides &stride, int batch, int head, int row)
+{
+    if constexpr (kVarlen)
+        return head * stride.head + row * stride.seq;
+    else
+        return batch * stride.batch + head * stride.head + row * stride.seq;
+}
+
+// Writes this lane's columns of O, if it has any. from: those before. Returns LSE to be written.
+__device__ __forceinline__ float put_partial(char *to, const char *from, int own_splits, const float4 &x, float inverse,
                                              const Merge &merge)
 {
     if (own_splits > 0)
-        merge.put(to, float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
+        merge.put(to, merge.read<float4>(from), float4{x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse});
     return merge.lse;
 }
 
@@ -2951,17 +3156,16 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
     await_step_before();
     if (row >= rows)
         return;
-    char *o;
     if constexpr (kVarlen) {
         batch = sequence_of_row(p, packed);
         const auto sequence = sequence_of(p, batch);
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
-        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * kOutBytes;
-    } else {
-        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * kOutBytes;
     }
+    auto offset = [&](const Strides &stride) { return offset_of(stride, batch, head, kVarlen ? packed : query); };
+    char *const o = p.o + offset(p.o_stride) * kOutBytes;
+    const char *const old_o = old_row(p, o, offset);
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
         return;  // its only block has written it
@@ -3015,14 +3219,14 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void co
                 x.w += weight * part[i].w;
             }
         }
-        float inverse = row_inverse(sum), lse = row_lse(most, sum, 1.0f);
+        float inverse = row_inverse(sum), lse = row_lse(most, sum);
         if constexpr (kSinks) {
-            const SinkEnd end(most, sum, p.features.sinks[head]);
+            const SinkEnd end(most, sum, sum, sink_of_head(p, head));
             inverse = end.inverse;
             lse = end.lse;
         }
-        if constexpr (kPartial)
-            lse = put_partial(o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
+        if constexpr (kPartial || kCarry)
+            lse = put_partial(o + column * kOutBytes, old_o + column * 4, own_splits, x, inverse, Merge(lse, old_lse));
         else if (own_splits > 0)
             *reinterpret_cast<uint2 *>(o + column * kElemBytes) =
                 uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};

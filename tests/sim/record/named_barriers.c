@@ -11,7 +11,6 @@
  * right; 1 wrong or stopped; 77 no usable device.
  */
 #include <string.h>
-#include "runtime/base/alloc.h"
 #include "runtime/cuda/compile.h"
 #include "tests/check.h"
 #include "tests/gpu.h"

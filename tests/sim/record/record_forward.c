@@ -9,7 +9,7 @@
  * are generated and compiled to PTX anew each time, so the record survives changes of the templates. Renew it if a
  * case, its number of splits or the inputs (tuner/judge/case.h) change, on a GPU with SM 8.0 or newer:
  *
- *     sim_record_forward >tests/sim/record/h200_forward.txt
+ *     sim_record_forward >tests/sim/record/h100_forward.txt
  *
  * runtime/cuda/cuda_api.h says where it finds the driver and NVRTC.
  *
@@ -121,9 +121,11 @@ static fa2_status case_of(const test_case *t, fa2i_case *ret_case)
                    .seed = 1};
     fa2_problem *p = &c.problem;
     char dtype[8] = "";
+    int32_t element = 0;
     if (sscanf(t->variant, "%*s d=%" SCNd32 " dtype=%7s causal=%" SCNd32, &p->head_dim, dtype, &p->causal) != 3 ||
-        !fa2i_dtype_parse(dtype, &p->dtype) || p->head_dim > D_MAX)
+        !fa2i_field_parse_word(FA2I_FIELD_dtype, dtype, &element) || p->head_dim > D_MAX)
         return fa2i_fail(FA2_E_INVALID, "d, dtype and causal do not come first, or d > %d", D_MAX);
+    p->dtype = (fa2_dtype)element;
     *ret_case = c;
     return FA2_OK;
 }
@@ -174,7 +176,6 @@ static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_c
     fa2i_case c;
     fa2i_kernel kernel = {0};
     fa2i_place places[2 * ROWS];
-    char problem[128];
     uint32_t overwritten = 0;
 
     FA2_TRY(case_of(t, &c));
@@ -188,9 +189,8 @@ static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_c
     FA2_TRY(fa2i_bench_output(bench, places, 2 * ROWS, ret_outputs->words));
     ret_outputs->dtype = c.problem.dtype;
     ret_outputs->o_elems = ROWS * (size_t)c.problem.head_dim;
-    fa2i_problem_format(&c.problem, problem, sizeof problem);
-    snprintf(ret_outputs->name, sizeof ret_outputs->name, "%s, %s, splits=%d", t->variant, problem,
-             (int)bench->slots[0].grid.splits);
+    snprintf(ret_outputs->name, sizeof ret_outputs->name, "%s, %s, splits=%d", t->variant,
+             fa2i_problem_shape(&c.problem).text, (int)bench->slots[0].grid.splits);
 done:
     fa2i_kernel_done(&kernel);
     return st;

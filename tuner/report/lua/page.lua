@@ -291,7 +291,7 @@ local function card_view(host, device, winners)
    local roofs = roofs_of(device)
    return {
       name = device.name or "", arch = device.arch, real = device.real == 1, software = device.timed.modelled or false,
-      sm_count = device.sm_count, problems = #own,
+      sm_count = device.sm_count, problems = #own, uncompiled = device.uncompiled or false,
       clock = device.clock_khz and string.format("%.2f GHz", device.clock_khz * 1e-6),
       l2 = format.scaled(device.l2_bytes or 0, 1024) .. "B",
       smem = format.scaled(device.smem_block_bytes or 0, 1024) .. "B",
@@ -366,7 +366,9 @@ local function view_of(tools, facts, other)
    local correlations = collect(facts.groups, function(group) return group.correlation end)
    local columns, equal = choose_columns(winner_columns, winners)
    local first_day, last_day = span_of(facts.sessions, winners)
-   local used = collect(facts.devices, function(device) return #device.problems > 0 and device or nil end)
+   local used = collect(facts.devices, function(device)
+      return (#device.problems > 0 or device.uncompiled) and device or nil
+   end)
    local ranks = collect(facts.groups, function(group) return group.fastest_rank end)
    return {
       start = format.markup(host.start), version = host.version, made_at = host.made_at, path = facts.path,

@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--preset", action="append", default=[], metavar="NAME", help="shapes of a preset of fa2-tune (default: quick)")
     add("--shapes", action="append", default=[], type=Path, metavar="FILE", help="a shape file, as for fa2-tune")
     add("--shape", action="append", default=[], metavar="TEXT", help="B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,"
-        "causal=1,softcap=1,Wl=1024,Wr=0")
+        "causal=1,Wl=1024,Wr=0")
     add("--set", default="", metavar="TEXT", help="other values for all shapes: dtype=bf16,causal=1,Wl=256,Wr=0")
     add("--passes", default="forward,backward,both", help="of forward, backward, both (default: all three)")
     add("--peers", metavar="LIST", help="of flash, efficient, cudnn, math, flex, flash_attn, fa3, fa4, xformers "

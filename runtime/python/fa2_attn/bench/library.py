@@ -9,9 +9,8 @@ from typing import Any, Callable, Mapping, Tuple, Type, TypeVar
 
 import torch
 
-from .shapes import DTYPES, FIELDS, Shape
+from .shapes import CAP, DTYPES, FIELDS, Shape
 
-SOFTCAP = 30.0
 FORWARD, BACKWARD = range(2)
 Struct = TypeVar("Struct", bound=ctypes.Structure)
 
@@ -43,7 +42,7 @@ class Tensor(ctypes.Structure):
 def _fields(*tensors: str) -> Any:
     """Returns the fields of a call's arguments that this module uses."""
     return [("struct_bytes", c_size_t), *((name, Tensor) for name in tensors), ("lse", c_void_p),
-            ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("softcap", c_float)]
+            ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("cap", c_float)]
 
 
 class ForwardArgs(ctypes.Structure):
@@ -120,7 +119,7 @@ class Context:
         workspace, size = self._workspace(problem)
         args = _sized(ForwardArgs, q=Tensor.of(q), k=Tensor.of(k), v=Tensor.of(v), o=Tensor.of(out),
                       lse=lse.data_ptr() if lse is not None else None,
-                      workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
+                      workspace=workspace.data_ptr() if size else None, workspace_bytes=size, cap=CAP)
 
         def call(_keep: Any = (q, k, v, out, lse, workspace)) -> torch.Tensor:
             stream = torch.cuda.current_stream().cuda_stream
@@ -136,7 +135,7 @@ class Context:
         workspace, size = self._workspace(problem)
         names = ("q", "k", "v", "o", "d_o", "dq", "dk", "dv")
         args = _sized(BackwardArgs, **dict(zip(names, map(Tensor.of, (*tensors, *gradients)))), lse=lse.data_ptr(),
-                      workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
+                      workspace=workspace.data_ptr() if size else None, workspace_bytes=size, cap=CAP)
 
         def call(_keep: Any = (tensors, lse, gradients, workspace)) -> Tuple[torch.Tensor, ...]:
             stream = torch.cuda.current_stream().cuda_stream

@@ -48,7 +48,8 @@ class Result:
             if name in self.missing:
                 return f"{name}: {self.missing[name]}"
             if name in self.differences and not self.differences[name][1] <= 1:
-                return f"{name}: wrong numbers ({self.differences[name][1]:.3g} x what rounding explains)"
+                return (f"{name} and the first peer differ by {self.differences[name][1]:.3g} times what rounding "
+                        "explains")
         return ""
 
 

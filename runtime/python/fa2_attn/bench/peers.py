@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .library import SOFTCAP
-from .shapes import Shape
+from .shapes import CAP, Shape
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -55,8 +54,8 @@ def here() -> List[str]:
 def refusal(name: str, shape: Shape) -> Optional[str]:
     if name in SDPA and shape.causal and shape.seq_q != shape.seq_k:
         return "PyTorch aligns the causal mask top-left"
-    if name in SDPA and shape.softcap or name == "xformers" and shape.softcap:
-        return "has no softcap"
+    if shape.cap() and (name in SDPA or name == "xformers"):
+        return "does not cap scores"
     if name in SDPA and name != "flash" and shape.window or name == "xformers" and shape.window:
         return "has no window"
     scores = 4 * shape.batch * shape.heads_q * shape.seq_q * shape.seq_k
@@ -106,14 +105,14 @@ def _flex(shape: Shape) -> Attention:
         return seen
 
     def capped(score: torch.Tensor, *_places: torch.Tensor) -> torch.Tensor:
-        return SOFTCAP * torch.tanh(score / SOFTCAP)
+        return CAP * torch.tanh(score / CAP)
 
     masked = left is not None or right is not None
     mask = create_block_mask(visible, None, None, shape.seq_q, shape.seq_k) if masked else None
     torch._dynamo.reset()  # because it stops compiling a function after eight shapes
     torch._functorch.config.donated_buffer = False  # because several backward calls use one forward here
     compiled: Any = torch.compile(flex_attention, dynamic=False)
-    return lambda q, k, v: compiled(q, k, v, score_mod=capped if shape.softcap else None, block_mask=mask,
+    return lambda q, k, v: compiled(q, k, v, score_mod=capped if shape.cap() else None, block_mask=mask,
                                     enable_gqa=shape.heads_q != shape.heads_kv)
 
 
@@ -121,9 +120,7 @@ def _flash_attn(name: str, shape: Shape) -> Attention:
     """FlashAttention-2, -3 or -4: one function by name, whose window is unbounded at -1, in version 4 at None."""
     function = importlib.import_module(_module(name) or name).flash_attn_func
     window = tuple(-1 if bound is None and name != "fa4" else bound for bound in shape.bounds())
-    options: Dict[str, Any] = {"window_size": window} if shape.window else {}
-    if shape.softcap:
-        options["softcap"] = SOFTCAP
+    options: Dict[str, Any] = {**({"window_size": window} if shape.window else {}), **shape.cap()}
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))

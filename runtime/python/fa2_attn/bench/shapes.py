@@ -15,6 +15,7 @@ _KEYS = {"B": "batch", "Hq": "heads_q", "Hkv": "heads_kv", "Sq": "seq_q", "Sk": 
          "Wr": "window_right"}
 _REQUIRED = ("heads_q", "seq_q", "head_dim")
 DTYPES = ("fp16", "bf16", "fp32")
+CAP = 30.0  # of scores, if they are capped
 # Columns of shape files that this module ignores: other options set them, they do not matter here, or they are notes.
 _NOT_FEATURES = ("op", "deterministic", "calls", "origin", "preset")
 
@@ -41,6 +42,10 @@ class Shape:
         left, right = (bound if self.window and bound >= 0 else None for bound in (self.window_left, self.window_right))
         return left, 0 if self.causal else right
 
+    def cap(self) -> Dict[str, float]:
+        """Returns the argument of functions that cap scores, if the shape asks for it."""
+        return {"softcap": CAP} if self.softcap else {}
+
     def seen_pairs(self) -> float:
         """Returns the number of query-key pairs that count as work.
 
@@ -61,9 +66,8 @@ class Shape:
         return flop / us / 1e6
 
     def passes(self, wanted: List[str]) -> List[str]:
-        """Returns the wanted passes that make sense. A single query is a decoding step, which needs no gradient, and
-        fp32 has none."""
-        return [name for name in wanted if name == "forward" or self.seq_q > 1 and self.dtype != "fp32"]
+        """Returns the wanted passes that make sense. A single query is a decoding step, which needs no gradient."""
+        return [name for name in wanted if name == "forward" or self.seq_q > 1]
 
     def kv_bytes(self) -> int:
         return 2 * (4 if self.dtype == "fp32" else 2) * self.batch * self.heads_kv * self.seq_k * self.head_dim

@@ -8,8 +8,7 @@ local M = {}
 
 function M.family(name)
    local family = fwd.family(name, plain, {
-      serves_sm = function()
-         return true
+      refuses_sm = function()
       end,
       pipelines = {{1, 1}},
       k8 = true,
