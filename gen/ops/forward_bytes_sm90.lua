@@ -14,6 +14,7 @@ local plain = require("ops.forward_plain")
 local plain_cost = require("ops.forward_plain_cost")
 local precision = require("features.precision")
 local sm90 = require("ops.forward_sm90")
+local window = require("features.window")
 
 local M = {name = "fwd_bytes_sm90"}
 
@@ -154,8 +155,8 @@ local function recipe(v)
    return made
 end
 
-local function typical(_, arch)
-   return plain.typical(arch)
+local function typical(problem, arch)
+   return window.typical(plain.typical(arch), problem)
 end
 
 local function useless(problem, arch)
