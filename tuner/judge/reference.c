@@ -165,8 +165,10 @@ static void allow_rounding(part *p, fa2i_keys keys, size_t row)
     }
     for (int d = 0; d < columns; d++)
         largest = fmax(largest, p->o_variances[d]);
-    reference->allowed_o[row] += FA2I_INT8_SIGMAS * sqrt(largest) + 2 * lost * p->v_most;
-    reference->allowed_lse[row] += FA2I_INT8_SIGMAS * sqrt(of_lse) + (fp8 ? FA2I_FP8_LSE + lost : 0);
+    /* Changes of equal keys are equal. */
+    const double sigmas = FA2I_INT8_SIGMAS * sqrt(fa2i_host_repeats(&p->request->k, p->request->problem.seq_k));
+    reference->allowed_o[row] += sigmas * sqrt(largest) + 2 * lost * p->v_most;
+    reference->allowed_lse[row] += sigmas * sqrt(of_lse) + (fp8 ? FA2I_FP8_LSE + lost : 0);
 }
 
 /* Writes a row that is in no sequence: 0, or NaN for a row between the bounds, which kernels do not write. */
