@@ -166,7 +166,7 @@ static void allow_rounding(part *p, fa2i_keys keys, size_t row)
     for (int d = 0; d < columns; d++)
         largest = fmax(largest, p->o_variances[d]);
     /* Changes of equal keys are equal. */
-    const double sigmas = FA2I_INT8_SIGMAS * sqrt(fa2i_host_repeats(&p->request->k, p->request->problem.seq_k));
+    const double sigmas = FA2I_INT8_SIGMAS * sqrt((double)fa2i_host_repeats(&p->request->k, p->request->problem.seq_k));
     reference->allowed_o[row] += sigmas * sqrt(largest) + 2 * lost * p->v_most;
     reference->allowed_lse[row] += sigmas * sqrt(of_lse) + (fp8 ? FA2I_FP8_LSE + lost : 0);
 }
