@@ -71,7 +71,7 @@ local function threads_of_block(v)
 end
 
 local function tiles_of_block(v)
-   return math.max(keys_of_block // v.bc, 1)
+   return math.max((v.overlap and 2 or 1) * keys_of_block // v.bc, 1)
 end
 
 -- Returns us of the step: a launch, and the bytes that it reads and writes.

@@ -36,11 +36,10 @@ struct ValuePart {
     uint32 bits[4][4];
     int word, column;
 
-    // Reads them; zeros after the last key. Returns the bits of the largest finite magnitude.
-    __device__ __forceinline__ uint32 read(const Params &p, const SequenceCoord &keys, const char *head, int tile,
-                                           int part)
+    // Reads them; zeros after the last key.
+    __device__ __forceinline__ void read(const Params &p, const SequenceCoord &keys, const char *head, int tile,
+                                         int part)
     {
-        uint32 most = 0;
         word = part / 2 % kValueWords;
         column = part / (2 * kValueWords) * 16 + part % 2 * 8;
 #pragma unroll
@@ -54,12 +53,17 @@ struct ValuePart {
             bits[i][1] = x.y;
             bits[i][2] = x.z;
             bits[i][3] = x.w;
-#pragma unroll
-            for (int c = 0; c < 4; c++) {
-                const float2 pair = unpack2(bits[i][c]);
-                most = max(most, max(finite_bits(pair.x), finite_bits(pair.y)));
-            }
         }
+    }
+
+    // Returns the bits of the largest finite magnitude.
+    __device__ __forceinline__ uint32 most() const
+    {
+        uint32 most = 0;
+        each_of<4, 4>([&](int i, int c) {
+            const float2 pair = unpack2(bits[i][c]);
+            most = max(most, max(finite_bits(pair.x), finite_bits(pair.y)));
+        });
         return most;
     }
 
@@ -97,34 +101,51 @@ __device__ __forceinline__ void write_sum_rows(char *out)
             i < kValueWords ? kFourOnes : 0;
 }
 
-// Rounds a tile of V. at: its number among all tiles of all heads. The barriers of quantise_tile, called between two
-// tiles, keep the largest values from being overwritten before they are read.
-__device__ __forceinline__ void round_values(const Params &p, const SequenceCoord &keys, int kv_head, int tile,
-                                             int64 at)
-{
-    __shared__ uint32 most_of_warp[kQuantThreads / 32];
-    const char *head = key_head(p.v, p.v_stride, keys, kv_head);
+// A tile of V. The steps of quantise.cuh for K and V take turns, so that their loads are under way together.
+struct Values {
     ValuePart parts[kValuePasses];
-    uint32 most = 0;
+    uint32 *most_of_warp;
+
+    __device__ __forceinline__ void read(const Params &p, const SequenceCoord &keys, int kv_head, int tile)
+    {
+        const char *head = key_head(p.v, p.v_stride, keys, kv_head);
 #pragma unroll
-    for (int pass = 0; pass < kValuePasses; pass++)
-        most = max(most, parts[pass].read(p, keys, head, tile, pass * kQuantThreads + threadIdx.x));
+        for (int pass = 0; pass < kValuePasses; pass++)
+            parts[pass].read(p, keys, head, tile, pass * kQuantThreads + threadIdx.x);
+    }
+
+    // Puts the largest magnitude of each warp into shared memory, where `write` finds it after a barrier. Two tiles have
+    // places of their own, and there are barriers between a tile and the one after the next.
+    __device__ __forceinline__ void measure(int64 tile)
+    {
+        __shared__ uint32 memory[2][kQuantThreads / 32];
+        uint32 most = 0;
 #pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2)
-        most = max(most, __shfl_xor_sync(0xffffffffu, most, apart));
-    if (threadIdx.x % 32 == 0)
-        most_of_warp[threadIdx.x / 32] = most;
-    __syncthreads();  // the largest values of all warps are there
+        for (int pass = 0; pass < kValuePasses; pass++)
+            most = max(most, parts[pass].most());
 #pragma unroll
-    for (int warp = 0; warp < kQuantThreads / 32; warp++)
-        most = max(most, most_of_warp[warp]);
-    const float largest = fmaxf(__uint_as_float(most), kLeastOfValues);
-    if (threadIdx.x == 0)
-        *value_scale(p, at) = largest * (kUnshift / kMostE4m3);
-    char *out = rounded_values(p, at);
-    write_sum_rows(out);
+        for (int apart = 16; apart > 0; apart /= 2)
+            most = max(most, __shfl_xor_sync(0xffffffffu, most, apart));
+        most_of_warp = memory[tile % 2];
+        if (threadIdx.x % 32 == 0)
+            most_of_warp[threadIdx.x / 32] = most;
+    }
+
+    // Rounds and writes them. at: the tile's number among all tiles of all heads.
+    __device__ __forceinline__ void write(const Params &p, int64 at) const
+    {
+        uint32 most = 0;
 #pragma unroll
-    for (int pass = 0; pass < kValuePasses; pass++)
-        if (pass * kQuantThreads + int(threadIdx.x) < kValueParts)
-            parts[pass].write(out, kMostE4m3 / largest);
-}
+        for (int warp = 0; warp < kQuantThreads / 32; warp++)
+            most = max(most, most_of_warp[warp]);
+        const float largest = fmaxf(__uint_as_float(most), kLeastOfValues);
+        if (threadIdx.x == 0)
+            *value_scale(p, at) = largest * (kUnshift / kMostE4m3);
+        char *out = rounded_values(p, at);
+        write_sum_rows(out);
+#pragma unroll
+        for (int pass = 0; pass < kValuePasses; pass++)
+            if (pass * kQuantThreads + int(threadIdx.x) < kValueParts)
+                parts[pass].write(out, kMostE4m3 / largest);
+    }
+};
