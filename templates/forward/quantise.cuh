@@ -15,7 +15,9 @@ constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8
 constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
 static_assert(kScaleGroups == 1 || kBc / kScaleGroups % kParcelRows == 0, "rows of a pass are of one group");
-constexpr bool kReadsAhead = kWgmma || kParcelPasses <= 2;  // a tile is read while the one before is rounded
+// If a thread has registers for them, K and V are read together, and a tile while the one before is rounded.
+constexpr int kReadWords = 4 * kParcelPasses + Values::kWords;
+constexpr bool kReadsTogether = kReadWords <= 32, kReadsAhead = kReadWords <= (kWgmma ? 32 : 8);
 constexpr int kSamplesAtOnce = 4;                 // sampled keys that a thread reads at a time
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
@@ -289,14 +291,16 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
         }
         if (!is_read) {
             parcels.read(p, keys, tile);
-            values.read(p, keys, kv_head, tile);
+            if constexpr (kReadsTogether)
+                values.read(p, keys, kv_head, tile);
         }
         if (batch != known)
             find_mean(memory, p, keys, mean);
         known = batch;
         if (tile * kBc == first_key)
             write_mean(memory, mean_key(p, batch, kv_head));
-        values.measure(at);
+        if constexpr (kReadsTogether)
+            values.measure(at);
         parcels.measure(p, keys, mean, tile, most);
         find_scales(memory, keys, most, key_scales(p, kv_head * all + at));
         const KeyParcels now = parcels;
@@ -307,6 +311,9 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
             values.read(p, keys, kv_head, tile + 1);
         }
         now.write(p, keys, mean, memory.rounding, tile, kv_head * all + at);
-        values_now.write(p, kv_head * all + at);
+        if constexpr (kReadsTogether)
+            values_now.write(p, kv_head * all + at);
+        else
+            values.round(p, keys, kv_head, tile, kv_head * all + at);
     }
 }

@@ -103,6 +103,7 @@ __device__ __forceinline__ void write_sum_rows(char *out)
 
 // A tile of V. The steps of quantise.cuh for K and V take turns, so that their loads are under way together.
 struct Values {
+    static constexpr int kWords = 16 * kValuePasses;
     ValuePart parts[kValuePasses];
     uint32 *most_of_warp;
 
@@ -129,6 +130,15 @@ struct Values {
         most_of_warp = memory[tile % 2];
         if (threadIdx.x % 32 == 0)
             most_of_warp[threadIdx.x / 32] = most;
+    }
+
+    // Does all this after another.
+    __device__ __forceinline__ void round(const Params &p, const SequenceCoord &keys, int kv_head, int tile, int64 at)
+    {
+        read(p, keys, kv_head, tile);
+        measure(at);
+        __syncthreads();  // the largest values of all warps are there
+        write(p, at);
     }
 
     // Rounds and writes them. at: the tile's number among all tiles of all heads.
