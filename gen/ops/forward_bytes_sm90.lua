@@ -22,7 +22,7 @@ local M = {name = "fwd_bytes_sm90"}
 -- P V may take, and for how many blocks on an SM registers suffice. With more than `most`, kernels spill.
 local register_shares = {
    {load = 24, group = 232, most = 204, resident = 2}, {load = 24, group = 240, most = 212, resident = 1},
-   {load = 32, group = 160, most = 136, resident = 1},
+   {load = 32, group = 160, most = 120, resident = 1},
 }
 
 -- Constants of the model.
@@ -37,13 +37,12 @@ local fit = {
 -- V has eight more columns in shared memory, of which one is 1: P V has the row sums, too.
 local more_columns = 8
 
+-- Tiles of K, and of V, in shared memory.
+local stages = 2
+
 -- The columns of O that are summed at a time.
 local function part_of(v)
    return v.d <= 128 and v.d or 64
-end
-
-local function cannot_pingpong(v)
-   return v.pingpong == 1 and v.groups == 1 and "one warpgroup has nobody to take turns with"
 end
 
 local function cannot_overlap(v)
@@ -61,9 +60,7 @@ local axes = axes_of.joined(kinds.axes(256), none, {
    precision.demanded(precision.axes[2], "int8", "the problem does not permit 8-bit scores"),
    precision.demanded(precision.axes[3], "fp8", "the problem does not permit values in e4m3"),
    {name = "groups", values = {1, 2, 3}},
-   {name = "bc", values = {64, 96, 128, 192}},
-   {name = "stages", values = {2, 3}},
-   {name = "pingpong", values = {0, 1}, unless = cannot_pingpong},
+   {name = "bc", values = {96, 128, 192}},
    {name = "overlap", values = {0, 1}, unless = cannot_overlap},
    {name = "persistent", values = {0, 1}},
 })
@@ -75,13 +72,19 @@ end
 
 local function bytes_of(v, own_place)
    local rows = 64 * v.groups * (own_place and 2 or 1)
-   return 2 * v.d * rows + v.stages * (v.bc * v.d + value_bytes(v)) + 8 * (2 * v.groups + 4 * v.stages)
+   return 2 * v.d * rows + stages * (v.bc * v.d + value_bytes(v)) + 8 * (2 * v.groups + 4 * stages)
 end
 
-local most_bytes = 232448
+-- Bytes of shared memory of an SM 9.0.
+local smem_sm = 233472
+
+-- Returns how many blocks an SM holds. A block leaves 1024 bytes to the system.
+local function resident(v, own_place)
+   return math.min(register_shares[v.groups].resident, smem_sm // (bytes_of(v, own_place) + 1024))
+end
 
 local function has_own_place(v)
-   return v.persistent > 0 and bytes_of(v, true) <= most_bytes
+   return v.persistent > 0 and resident(v, true) >= math.max(resident(v, false), 1)
 end
 
 local function smem_bytes(v)
@@ -135,7 +138,7 @@ function M.names(v)
    names.bias_in_accumulator, names.alibi_mma, names.dropout_form, names.side_stages = false, false, "none", 1
    names.own_place, names.by_map = has_own_place(v), stores_by_map(v)
    names.load_registers, names.group_registers, names.resident = share.load, share.group, share.resident
-   names.rounded = true
+   names.rounded, names.stages, names.pingpong = true, stages, false
    local rounding = int8.names(v)
    names.quant_threads, names.quant_tiles = rounding.quant_threads, rounding.quant_tiles
    return names
@@ -147,7 +150,8 @@ local function recipe(v)
       maps = "q/64" .. (stores_by_map(v) and ",o/16" or ""),
       steps = {{
          role = "main", threads = 128 * (v.groups + 1),
-         blocks = v.persistent > 0 and "resident_row_tiles" or "row_tiles",
+         blocks = v.persistent == 0 and "row_tiles"
+            or "resident_row_tiles" .. (resident(v, has_own_place(v)) > 1 and "/2" or ""),
       }},
    }
    int8.recipe(made, v)
@@ -171,8 +175,7 @@ function M.family()
    return families.new({
       name = M.name, op = "forward", template = "hopper/fwd_bytes_sm90.cu.in", path = paths.sm90, axes = axes,
       selection = {
-         limit = 16, covered = {{"groups", "overlap"}, {"bc"}, {"persistent"}, {"pingpong"}},
-         crowds = {{axes = {"groups", "bc"}, most = 4}, {axes = {"groups"}, most = 8}},
+         limit = 16, covered = {{"groups", "overlap"}, {"bc"}, {"persistent"}}, crowds = {},
       },
       recipe = recipe, names = M.names, typical = typical, smem_bytes = smem_bytes, unfit = unfit, useless = useless,
       unsuited = unsuited, cost = cost,
