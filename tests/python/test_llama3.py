@@ -166,7 +166,7 @@ class Rank(test_distributed.Rank if torch else object):
                 (ValueError, "heads_k_stride is 0; it must divide", {"stride": 0}),
                 (ValueError, "dropout_p is 1.0", {"dropout_p": 1.0}),
                 (ValueError, "window is 'wide'", {"window_size": "wide"}),
-                (ValueError, "the ranks' calls differ: rank 0 has q [24, 4, 16]", {"softmax_scale": self.rank + 1.}),
+                (ValueError, "the ranks' calls differ: softmax_scale is 1.0 on rank 0 and 2.0 on rank 1", {"softmax_scale": self.rank + 1.}),
                 (ValueError, "alibi_slopes is [3]; it must be [4]", {"alibi_slopes": slopes[:3]}),
                 (NotImplementedError, "requires a gradient", {"alibi_slopes": slopes.clone().requires_grad_()}),
                 (NotImplementedError, "alibi_slopes need causal=True", {"causal": False, "window_size": (3, 3)}),
