@@ -130,7 +130,7 @@ check_example(${work}/attention-static 2 4 200 64 1)
 
 # ---- the pages for users ----
 foreach(page CHANGELOG.md README.md runtime/README.md runtime/messages.md runtime/python/README.md
-    runtime/recipes/Dockerfile tuner/README.md)
+    runtime/python/training.md runtime/recipes/Dockerfile tuner/README.md)
   if(NOT EXISTS ${prefix}/${DOCDIR}/${page})
     message(FATAL_ERROR "${page} is not installed")
   endif()

@@ -9,7 +9,7 @@
  *
  *     one call   over all keys; the others are compared with it.
  *     merged     partial = 1 for each part, then fa2_merge.
- *     carried    partial = 1 for the earlier part. The later part's call has carry = 1: it merges, and writes O in fp16.
+ *     carried    partial = 1 for the earlier part. The later part's call has carry = 1: it merges and writes O in fp16.
  *
  * A call counts positions from the keys that it has. set_place gives it the masks and distances of the whole.
  *

@@ -336,8 +336,8 @@ class Rank:
         # Only what differs is named.
         self.refuses(ValueError, "^the ranks' calls differ: q is [2, 24, 4, 16] bfloat16 on rank 0 and [2, 23, 4, 16] "
                      "bfloat16 on rank 1$", lambda: distributed.attention(q[:, self.rank:], k, v))
-        self.refuses(ValueError, "^the ranks' calls differ: causal is False on rank 0 and True on rank 1; window is not "
-                     "given on rank 0 and (7, -1) on rank 1$", lambda: distributed.attention(
+        self.refuses(ValueError, "^the ranks' calls differ: causal is False on rank 0 and True on rank 1; window is "
+                     "not given on rank 0 and (7, -1) on rank 1$", lambda: distributed.attention(
                          q, k, v, causal=self.rank > 0, window=(7, 0) if self.rank > 0 else None))
         self.refuses(ValueError, "^the ranks' calls differ: function is attention on rank 0 and tune on rank 1$",
                      lambda: (distributed.tune if self.rank == 1 else distributed.attention)(q[:1], k[:1], v[:1]))
@@ -419,7 +419,8 @@ class Rank:
             for name in names:
                 for value in ("no", [], 2, 0.0):
                     given = {name: value} if self.rank == 1 else {}
-                    self.refuses(TypeError, f"{name} is {value!r}; a bool is wanted", lambda: function(q, k, v, **given))
+                    self.refuses(TypeError, f"{name} is {value!r}; a bool is wanted",
+                                 lambda: function(q, k, v, **given))
         packed = [tensor[0] for tensor in (q, k, v)]
         *lengths, keys = ring_flash_attn.llama3_flash_attn_prepare_cu_seqlens([0, 48], False, self.rank, self.ranks)
         for name in ("causal", "deterministic", "return_attn_probs"):

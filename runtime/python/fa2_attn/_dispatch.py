@@ -310,7 +310,7 @@ def _as_autocast(*tensors: Any) -> List[Any]:
 
 
 def truth(name: str, value: Any) -> bool:
-    """Returns a keyword that is a bool, None, 0, 1, or an object with __bool__ like an array's scalar. Texts lack it."""
+    """Returns a keyword that is a bool, None, 0, 1, or an object with __bool__, as arrays' scalars are."""
     is_truth = value in (0, 1) if isinstance(value, int) else \
         value is None or hasattr(value, "__bool__") and not isinstance(value, float)
     if not is_truth:

@@ -101,8 +101,8 @@ def _lengths_in(rows: int, dim: int, cu_seqlens: Any) -> List[int]:
     """Returns the lengths of the sequences in a tensor that has all rows in dimension `dim`."""
     lengths = [rows] if cu_seqlens is None else lengths_of(cu_seqlens)
     if sum(lengths) != rows:
-        raise ValueError(f"cu_seqlens ends with {sum(lengths)}, and the tensor has {rows} rows in dimension {dim} on all "
-                         "ranks together; an LSE has its rows in dimension -1")
+        raise ValueError(f"cu_seqlens ends with {sum(lengths)}, and the tensor has {rows} rows in dimension {dim} on "
+                         "all ranks together; an LSE has its rows in dimension -1")
     return lengths
 
 
@@ -540,10 +540,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     Without batch, rows or heads the result is empty or 0, as in fa2_attn.attention, and nothing moves. Under
     torch.autocast q, k and v are cast to its type.
     """
-    out, lse = _attend(q, k, v, {"return_lse": return_lse}, group=group, layout=layout, schedule=schedule, causal=causal,
-                       window=window, softcap=softcap, scale=scale, alibi_slopes=alibi_slopes, sinks=sinks,
-                       dropout_p=dropout_p, dropout_seed=dropout_seed, cu_seqlens=cu_seqlens, positions=positions,
-                       deterministic=deterministic, context=context)
+    out, lse = _attend(
+        q, k, v, {"return_lse": return_lse}, group=group, layout=layout, schedule=schedule, causal=causal, window=window,
+        softcap=softcap, scale=scale, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p,
+        dropout_seed=dropout_seed, cu_seqlens=cu_seqlens, positions=positions, deterministic=deterministic,
+        context=context)
     return (out, lse) if return_lse else out
 
 
