@@ -307,6 +307,9 @@ class Rank:
             self.refuses(NotImplementedError, "attn_mask is given", lambda: functional.scaled_dot_product_attention(
                 *leaves, attn_mask=torch.ones(1)))
             self.refuses(ValueError, "set enable_gqa", lambda: functional.scaled_dot_product_attention(*leaves))
+            for name in ("is_causal", "enable_gqa"):
+                self.refuses(TypeError, f"{name} is 'no'; a bool is wanted",
+                             lambda: functional.scaled_dot_product_attention(*leaves, **{"enable_gqa": True, name: "no"}))
             whole = context_parallel_unshard(mesh, [tensor.detach().contiguous() for tensor in made], [2] * 4)
         assert functional.scaled_dot_product_attention is original
         assert all(torch.equal(one, other) for one, other in zip(buffers[:3], inputs)), "buffers are restored"
