@@ -29,7 +29,6 @@ from ._frameworks import need
 
 need("torch", "PyTorch", __name__)
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
