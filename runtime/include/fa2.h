@@ -337,6 +337,11 @@ typedef enum fa2_scales { FA2_SCALES_FP32 = 0, FA2_SCALES_FP16 = 1 } fa2_scales;
  *   - Sinks count in each call that has them. Give them to one call.
  *   - Positions (causal, windows, ALiBi, bias) count the keys of the call alone. args.dropout_origin gives dropout the
  *     call's place in the whole; args.distance_shift gives it to ALiBi.
+ *   - Masks of the whole: let the call's query 0 and key 0 be at positions a and b of the whole, and
+ *     shift = a - b - (seq_k - seq_q). A window (left, right) of the whole is (left - shift, right + shift) here, where
+ *     -1 stays -1, and causal is right = 0. The call's causal may be 1 only if right + shift is 0. If a bound became
+ *     negative: leave out the last keys that no query sees, then the last queries that see no key.
+ *     runtime/examples/parts.c shows it.
  *   - Each call adds a rounding of fp32. The bits depend on the order of the calls, but not on the launch. On SM 9.0,
  *     and where all calls have fwd_splitkv kernels, P is rounded as in one call over all keys; not with kv or scores in
  *     8 bits.

@@ -240,8 +240,8 @@ class Rank:
         from fa2_attn import distributed
         q, k, v = (torch.zeros(4096, heads, WIDTH).bfloat16() for heads in (HEADS, KV_HEADS, KV_HEADS))
         rates = [distributed._flop_per_us(q, k, v, distributed._make_call(
-            None, "zigzag", "auto", True, None, None, None, None, None, 0.0, None,
-            range(0, 4096 * self.ranks + 1, step), False, None)) for step in (4096 * self.ranks, 1024 * self.ranks)]
+            {**distributed._DEFAULTS, "causal": True, "cu_seqlens": range(0, 4096 * self.ranks + 1, step)}))
+            for step in (4096 * self.ranks, 1024 * self.ranks)]
         assert 0.5 < rates[1] / rates[0] < 2, rates
 
     def test_positions(self):
@@ -307,6 +307,9 @@ class Rank:
             self.refuses(NotImplementedError, "attn_mask is given", lambda: functional.scaled_dot_product_attention(
                 *leaves, attn_mask=torch.ones(1)))
             self.refuses(ValueError, "set enable_gqa", lambda: functional.scaled_dot_product_attention(*leaves))
+            for name in ("is_causal", "enable_gqa"):
+                self.refuses(TypeError, f"{name} is 'no'; a bool is wanted",
+                             lambda: functional.scaled_dot_product_attention(*leaves, **{"enable_gqa": True, name: "no"}))
             whole = context_parallel_unshard(mesh, [tensor.detach().contiguous() for tensor in made], [2] * 4)
         assert functional.scaled_dot_product_attention is original
         assert all(torch.equal(one, other) for one, other in zip(buffers[:3], inputs)), "buffers are restored"
@@ -322,6 +325,9 @@ class Rank:
         for layout in distributed.LAYOUTS:
             back = distributed.gather(distributed.shard(whole, layout=layout), layout=layout)
             assert torch.equal(back, whole), layout
+            lse = whole.reshape(1, 1, -1)  # its rows are last
+            assert torch.equal(distributed.gather(distributed.shard(lse, -1, layout=layout), -1, layout=layout), lse)
+        self.refuses(ValueError, "dim is 3, and the tensor is [1,", lambda: distributed.gather(whole, 3))
         rows = torch.zeros(self.ranks * 8, 2)
         for function, end in ((distributed.shard, 4), (distributed.gather, 4), (distributed.shard, self.ranks * 16)):
             self.refuses(ValueError, f"cu_seqlens ends with {end}, and the tensor has",
@@ -330,9 +336,14 @@ class Rank:
     def test_refusals(self):
         from fa2_attn import distributed
         q, k, v, _ = self.tensors(24)
-        self.refuses(ValueError, "the ranks' calls differ: rank 0 has q [2, 24, 4, 16]",
-                     lambda: distributed.attention(q[:, self.rank:], k[:, self.rank:], v[:, self.rank:]))
-        self.refuses(ValueError, "rank 1 has", lambda: distributed.attention(q, k, v, causal=self.rank > 0))
+        # Only what differs is named.
+        self.refuses(ValueError, "^the ranks' calls differ: q is [2, 24, 4, 16] bfloat16 on rank 0 and [2, 23, 4, 16] "
+                     "bfloat16 on rank 1$", lambda: distributed.attention(q[:, self.rank:], k, v))
+        self.refuses(ValueError, "^the ranks' calls differ: causal is False on rank 0 and True on rank 1; window is "
+                     "not given on rank 0 and (7, -1) on rank 1$", lambda: distributed.attention(
+                         q, k, v, causal=self.rank > 0, window=(7, 0) if self.rank > 0 else None))
+        self.refuses(ValueError, "^the ranks' calls differ: function is attention on rank 0 and tune on rank 1$",
+                     lambda: (distributed.tune if self.rank == 1 else distributed.attention)(q[:1], k[:1], v[:1]))
         odd = [tensor[:, 1:] for tensor in (q, k, v)]
         self.refuses(ValueError, f"pad the sequence to a multiple of {2 * self.ranks}",
                      lambda: distributed.attention(*odd, causal=True))
@@ -356,10 +367,14 @@ class Rank:
         self.refuses(ValueError, "rank is 2 of 2 ranks", lambda: distributed.positions(48, rank=2, ranks=2))
         self.refuses(ValueError, "the sequence has 23 rows; layout 'zigzag'", lambda: distributed.shard(q[:, 1:]))
         self.refuses(ValueError, "rounds is 0", lambda: distributed.tune(q, k, v, rounds=0))
-        self.refuses(ValueError, "rank 0 has tune with rounds 1; rank 1 has tune with rounds 2",
+        self.refuses(ValueError, "rounds is 1 on rank 0 and 2 on rank 1",
                      lambda: distributed.tune(q, k, v, rounds=1 + self.rank))
-        self.refuses(ValueError, "rank 1 has tune with rounds 'few'",
+        self.refuses(ValueError, "rounds is 3 on rank 0 and 'few' on rank 1",
                      lambda: distributed.tune(q, k, v, rounds="few" if self.rank == 1 else 3))
+        self.refuses(ValueError, "schedule is 'ring'; tune times all schedules: leave it out",
+                     lambda: distributed.tune(q, k, v, schedule="ring" if self.rank == 1 else "auto"))
+        self.refuses(TypeError, "tune() got an unexpected keyword argument 'sink', did you mean sinks?",
+                     lambda: distributed.tune(q, k, v, sink=None))
         # What the kernels refuse is refused before keys travel, so the group goes on. So is what one rank alone has wrong.
         for text, given in (("softcap is -1.0; it must be finite", {"softcap": -1.0}),
                             ("sinks must be float32", {"sinks": torch.zeros(HEADS + 1)}),
@@ -370,7 +385,7 @@ class Rank:
             distributed.attention(q, k, v, schedule="ring", layout="contiguous")
         self.refuses(ValueError, "v has seq 16 and k has 24", lambda: distributed.attention(
             q, k, v[:, :16], schedule="ring"))
-        self.refuses(TypeError, "causal is 'no'; it must be True or False", lambda: distributed.attention(q, k, v, causal="no"))
+        self.refuse_texts(q, k, v)
         for number in range(2):  # the second time, too
             places = {"positions": distributed.positions(self.ranks * 24)} if self.rank == 1 else {}
             self.refuses(ValueError, "the ranks' calls differ", lambda: distributed.attention(q, k, v, **places))
@@ -388,22 +403,103 @@ class Rank:
         alone = {"dropout_p": 10 ** 400} if self.rank == 1 else {}
         self.refuses(RuntimeError, "OverflowError: ", lambda: distributed.attention(q, k, v, **alone))
         learned = q.clone().requires_grad_(self.rank == 1)
-        self.refuses(ValueError, "gradient True", lambda: distributed.attention(learned, k, v))
+        self.refuses(ValueError, "a gradient is not wanted on rank 0 and wanted on rank 1",
+                     lambda: distributed.attention(learned, k, v))
         places = distributed.positions(48)
         distributed.attention(q, k, v, causal=True, positions=places)
         swapped = places.flip(0) if self.rank == 1 else places
         self.refuses(ValueError, "positions do not fit the layout: row 0 of rank 1 is at position 35, and layout "
                      "'zigzag' has position 12", lambda: distributed.attention(q, k, v, causal=True, positions=swapped))
 
+    def refuse_texts(self, q, k, v):
+        """Switches are bools, also where one rank alone has something else."""
+        import numpy
+        from fa2_attn import distributed, ring_flash_attn
+        functions = ((distributed.attention, ("causal", "deterministic", "return_lse")),
+                     (distributed.explain, ("causal", "deterministic", "return_lse")),
+                     (ring_flash_attn.zigzag_ring_flash_attn_func, ("causal", "deterministic", "return_attn_probs")))
+        for function, names in functions:
+            for name in names:
+                for value in ("no", [], 2, 0.0):
+                    given = {name: value} if self.rank == 1 else {}
+                    self.refuses(TypeError, f"{name} is {value!r}; a bool is wanted",
+                                 lambda: function(q, k, v, **given))
+        packed = [tensor[0] for tensor in (q, k, v)]
+        *lengths, keys = ring_flash_attn.llama3_flash_attn_prepare_cu_seqlens([0, 48], False, self.rank, self.ranks)
+        for name in ("causal", "deterministic", "return_attn_probs"):
+            self.refuses(TypeError, f"{name} is 'no'; a bool is wanted", lambda: (
+                ring_flash_attn.llama3_flash_attn_varlen_func(*packed, *lengths, 1, keys, **{name: "no"})))
+        out, _ = distributed.attention(q, k, v, causal=numpy.bool_(True), return_lse=1)
+        assert torch.equal(out, distributed.attention(q, k, v, causal=True, return_lse=0)), "what counts as a bool"
+
+    def test_empty(self):
+        """No batch, rows or heads: as in one call, and nothing moves."""
+        from fa2_attn import distributed, ring_flash_attn
+        q, k, v, _ = self.tensors(24)
+        sinks = torch.linspace(-1, 2, HEADS)
+        cases = {"q has no rows": (q[:, :0], k[:, :0], v[:, :0]), "q has no batch": (q[:0], k[:0], v[:0]),
+                 "q has no heads": (q[:, :, :0], k[:, :, :0], v[:, :, :0]), "k has no rows": (q, k[:, :0], v[:, :0])}
+        for said, tensors in cases.items():
+            for schedule in distributed.SCHEDULES:
+                given = {"sinks": sinks, "causal": said != "k has no rows"} if "heads" not in said else {"causal": True}
+                wanted = host.launch(*tensors, return_lse=True, **given)
+                got = run(lambda *t: distributed.attention(*t, schedule=schedule, return_lse=True, **given), tensors,
+                          torch.ones_like(wanted[0]))
+                for one, right in zip(got, (*wanted, *map(torch.zeros_like, tensors))):
+                    assert torch.equal(one, right) and one.dtype == right.dtype, (said, schedule)
+                told = distributed.explain(*tensors, schedule=schedule, **given)
+                assert told == {"schedule": "none", "reason": said + ": nothing is computed, and nothing moves"}, told
+            assert distributed.tune(*tensors, **given) == {}, said
+        learned = sinks.clone().requires_grad_()
+        out = distributed.attention(q, k[:, :0], v[:, :0], sinks=learned)
+        assert not torch.autograd.grad(out, learned, torch.ones_like(out))[0].any()
+        packed = [tensor[0, :0] for tensor in (q, k, v)]
+        out, lse = distributed.attention(*packed, cu_seqlens=[0, 0], causal=True, return_lse=True)
+        assert out.shape == (0, HEADS, WIDTH) and lse.shape == (HEADS, 0), (out.shape, lse.shape)
+        self.refuses(ValueError, "as many of both", lambda: distributed.attention(*cases["k has no rows"], causal=True))
+        self.refuses(ValueError, "sinks must be float32", lambda: distributed.attention(
+            *cases["q has no rows"], sinks=sinks[1:]))
+        self.refuses(ValueError, "q is [2, 24, 4, 16] bfloat16 on rank 0 and [2, 0, 4, 16] bfloat16 on rank 1; k is ",
+                     lambda: distributed.attention(*(cases["q has no rows"] if self.rank == 1 else (q, k, v))))
+        whole = distributed.gather(distributed.shard(q[:, :0]))
+        assert whole.shape == (BATCH, 0, HEADS, WIDTH), whole.shape
+        lengths = torch.tensor([0, 0], dtype=torch.int32)
+        for said, tensors in (("q has no tokens", packed), ("k has no heads", (q[0], k[0, :, :0], v[0, :, :0]))):
+            self.refuses(ValueError, said + ": llama3 functions need at least one", lambda: (
+                ring_flash_attn.llama3_flash_attn_varlen_func(*tensors, lengths, lengths, 0, 0, 1, slice(0, 0))))
+
+    def test_autocast(self):
+        """q, k and v are cast to autocast's type, and gradients come back in theirs."""
+        from fa2_attn import distributed, ring_flash_attn
+        *inputs, d_out = self.tensors(24, dtype=torch.float32)
+        rounded = [tensor.to(torch.bfloat16) for tensor in (*inputs, d_out)]
+        given = {"causal": True, "return_lse": True, "deterministic": True}
+        for schedule in distributed.SCHEDULES[1:]:
+            wanted = run(lambda *t: distributed.attention(*t, schedule=schedule, **given), rounded[:3], rounded[3])
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                got = run(lambda *t: distributed.attention(*t, schedule=schedule, **given), inputs, rounded[3])
+            assert [tensor.dtype for tensor in got] == [torch.bfloat16] + 4 * [torch.float32], schedule
+            assert all(torch.equal(one.float(), other.float()) for one, other in zip(got, wanted)), schedule
+        *lengths, keys = ring_flash_attn.llama3_flash_attn_prepare_cu_seqlens([0, 48], True, self.rank, self.ranks)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert distributed.explain(*inputs)["schedule"] in distributed.SCHEDULES
+            out = ring_flash_attn.llama3_flash_attn_varlen_func(*(tensor[0] for tensor in inputs), *lengths, 1, keys,
+                                                                causal=True)
+            assert out.dtype == torch.bfloat16
+            mixed = inputs if self.rank == 1 else rounded[:3]  # the same call once they are cast
+            assert distributed.attention(*mixed, causal=True).dtype == torch.bfloat16
+        self.refuses(ValueError, "q is [2, 24, 4, 16] bfloat16 on rank 0 and [2, 24, 4, 16] float32 on rank 1; k is",
+                     lambda: distributed.attention(*mixed, scale=0.5))
+
     def refuses(self, kind, text, function):
-        """The same sentence on every rank."""
+        """The same sentence on every rank. ^text$: nothing else."""
         try:
             function()
         except kind as error:
             message = str(error)
         else:
             raise AssertionError(f"nothing was raised; expected {text!r}")
-        assert text in message, message
+        assert message == text[1:-1] if text.startswith("^") else text in message, message
         everyone = [None] * self.ranks
         dist.all_gather_object(everyone, message)
         assert all(other == message for other in everyone), everyone
@@ -415,6 +511,16 @@ class Rank:
         assert told["schedule"] in ("ring", "gather", "ulysses") and "by the model: " in told["reason"], told
         assert "the host needs " in told["reason"], told
         assert "GB/s" in told["reason"] and told == distributed.explain(q, k, v, causal=True), told
+        # All that attention takes.
+        drops = {"dropout_p": 0.25, "dropout_seed": 5, "positions": distributed.positions(24 * self.ranks),
+                 "return_lse": True}
+        assert distributed.explain(q, k, v, causal=True, **drops)["schedule"] == "ulysses"
+        self.refuses(ValueError, "dropout_seed is -1", lambda: distributed.explain(
+            q, k, v, **{**drops, "dropout_seed": -1}))
+        assert list(distributed.tune(q, k, v, causal=True, rounds=1, schedule="auto", **drops)) == ["ulysses"]
+        state = torch.get_rng_state()
+        distributed.explain(q, k, v, dropout_p=0.25)
+        assert torch.equal(torch.get_rng_state(), state), "explain draws no seed"
         asked = distributed.explain(q, k, v, schedule="gather")
         assert asked == {"schedule": "gather", "reason": "schedule='gather' was asked for"}, asked
         slopes = torch.linspace(0.1, 0.5, HEADS)
@@ -563,7 +669,7 @@ class Distributed(unittest.TestCase):
         for name in ("test_layouts", "test_windows", "test_alibi", "test_gather", "test_twice", "test_ulysses",
                      "test_packed", "test_positions", "test_ring_flash_attn", "test_context_parallel",
                      "test_inference", "test_rates", "test_dropout", "test_dropout_of_heads", "test_dropout_refusals",
-                     "test_shard", "test_refusals", "test_explain",
+                     "test_shard", "test_refusals", "test_explain", "test_empty", "test_autocast",
                      "test_one_dies"):
             with self.subTest(name):
                 self.ranks(2, name)

@@ -309,6 +309,15 @@ def _as_autocast(*tensors: Any) -> List[Any]:
     return _cast(*tensors) if is_cast else list(tensors)
 
 
+def truth(name: str, value: Any) -> bool:
+    """Returns a keyword that is a bool, None, 0, 1, or an object with __bool__, as arrays' scalars are."""
+    is_truth = value in (0, 1) if isinstance(value, int) else \
+        value is None or hasattr(value, "__bool__") and not isinstance(value, float)
+    if not is_truth:
+        raise TypeError(f"{name} is {value!r}; a bool is wanted")
+    return bool(value)
+
+
 def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None, deterministic: bool = False,
                      return_lse: bool = False, **others: Any) -> Any:
     """fa2_attn.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
@@ -318,9 +327,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     others: numbers that change scores, tensors of features, dropout_p, max_seqlen_q and max_seqlen_k, as in
     fa2_attn.attention; no new keys. With cu_seqlens_q and cu_seqlens_k, the tensors have no B.
     """
-    for name, value in (("deterministic", deterministic), ("return_lse", return_lse)):
-        if value not in (True, False):
-            raise TypeError(f"{name} is {value!r}; a bool is wanted")
+    deterministic, return_lse = truth("deterministic", deterministic), truth("return_lse", return_lse)
     window, factors = fixed(window), {name: others.pop(name, None) for name in _FACTORS}
     if not others and not return_lse and is_unwatched(*tensors):
         tensors = tuple(_as_autocast(*tensors))

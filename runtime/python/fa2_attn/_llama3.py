@@ -12,9 +12,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _native
-from ._shares import lengths_of
+from ._dispatch import truth
+from ._shares import Kind, lengths_of
 from ._steps import Passing, begin_gather, begin_sum
-from .distributed import Attention, _agree_on, _describe_tensor, _wants_gradient
+from .distributed import Attention, _agree_on, _as_autocast, _describe_tensor, _wanted, _wants_gradient
 
 # ---- which rows meet ----
 
@@ -24,7 +25,7 @@ def prepare(cu_seqlens: Any, causal: bool, rank: int, ranks: int) -> Tuple[Tenso
     are among the keys of all ranks."""
     if not 0 <= rank < ranks:
         raise ValueError(f"rank is {rank} of {ranks} ranks; it must be at least 0 and less than {ranks}")
-    bounds = [0]
+    causal, bounds = truth("causal", causal), [0]
     for length in lengths_of(cu_seqlens):
         bounds.append(bounds[-1] + length)
     total = bounds[-1]
@@ -75,18 +76,23 @@ class _Call(NamedTuple):
         return settings
 
 
-def _describe(tensors: Sequence[Any], call: _Call) -> str:
+def _describe(tensors: Sequence[Any], call: _Call) -> Kind:
     """Returns what the calls of all ranks have in common. Their sequences differ."""
-    q, k, v = map(_describe_tensor, tensors)
-    return (f"q {q}, k {k}, v {v}, heads_k_stride {call.heads}, causal {call.causal}, window {call.window}, "
-            f"softmax_scale {call.settings['scale']}, alibi_slopes {call.alibi_slopes is not None}, "
-            f"dropout_p {call.dropout_p}, deterministic {call.deterministic}, gradient {_wants_gradient(*tensors)}")
+    named = {"heads_k_stride": call.heads, "causal": call.causal, "window": call.window,
+             "softmax_scale": call.settings["scale"], "dropout_p": call.dropout_p, "deterministic": call.deterministic,
+             "alibi_slopes": None if call.alibi_slopes is None else "given"}
+    return (("function", "llama3"), *zip("qkv", map(_describe_tensor, tensors)),
+            ("a gradient", _wanted(_wants_gradient(*tensors))),
+            *((name, str(value)) for name, value in named.items() if value is not None))
 
 
 def _check_tensors(tensors: Sequence[Any]) -> None:
     for name, tensor in zip("qkv", tensors):
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             raise ValueError(f"{name} must be a tensor [T, H, D], this rank's tokens")
+        for what, count in zip(("tokens", "heads"), tensor.shape):
+            if count == 0:
+                raise ValueError(f"{name} has no {what}: llama3 functions need at least one on each rank")
     q, k, v = tensors
     if not q.dtype == k.dtype == v.dtype:
         raise ValueError(f"q is {q.dtype}, k {k.dtype} and v {v.dtype}; they must be of one type")
@@ -198,17 +204,22 @@ def _backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: 
 def attend(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
            max_seqlen_k: int, heads_k_stride: int, local_k_slice: slice, dropout_p: float,
            softmax_scale: Optional[float], causal: bool, window_size: Any, alibi_slopes: Optional[Tensor],
-           deterministic: bool, group: Optional[dist.ProcessGroup]) -> Tuple[Tensor, Tensor]:
+           deterministic: bool, return_attn_probs: bool,
+           group: Optional[dist.ProcessGroup]) -> Tuple[Tensor, Tensor]:
     """Returns out and lse of a rank's tokens. Raises what _agree_on does."""
-    kind: Optional[str] = None
+    kind: Optional[Kind] = None
     wrong: Optional[Exception] = None
     try:
         if _wants_gradient(alibi_slopes):
             raise NotImplementedError("alibi_slopes requires a gradient, and fa2 has none for it: detach it")
+        causal, deterministic = truth("causal", causal), truth("deterministic", deterministic)
+        truth("return_attn_probs", return_attn_probs)
+        q, k, v = _as_autocast(q, k, v)
         left, right = _native.window(window_size)
         window = (left, -1 if causal else right)
-        call = _Call(group, heads_k_stride, local_k_slice, bool(causal), None if window == (-1, -1) else window,
-                     alibi_slopes, float(dropout_p), int(torch.randint(1 << 62, ())) if dropout_p else 0, deterministic,
+        call = _Call(group, heads_k_stride, local_k_slice, causal, None if window == (-1, -1) else window,
+                     alibi_slopes, float(dropout_p), int(torch.randint(1 << 62, ())) if dropout_p else 0,
+                     deterministic or torch.are_deterministic_algorithms_enabled(),
                      {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "max_seqlen_q": max_seqlen_q,
                       "max_seqlen_k": max_seqlen_k, "scale": softmax_scale})
         kind = _describe((q, k, v), call)

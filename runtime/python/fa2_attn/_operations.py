@@ -207,9 +207,9 @@ def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tenso
             else d_out.new_empty((0,)) for at, (tensor, needed) in enumerate(zip(inputs, wanted))]
 
 
-def _cast(*tensors: Any) -> List[Any]:
-    """Returns the tensors in autocast's type. None, integers, and K and V in 8 bits stay as they are."""
-    wanted = torch.get_autocast_dtype("cuda")
+def _cast(*tensors: Any, kind: str = "cuda") -> List[Any]:
+    """Returns the tensors in autocast's type for a kind of device. None, integers, and K and V in 8 bits stay."""
+    wanted = torch.get_autocast_dtype(kind)
     return [tensor.to(wanted) if tensor is not None and tensor.is_floating_point() and tensor.element_size() > 1
             else tensor for tensor in tensors]
 

@@ -13,6 +13,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import torch
 import torch.distributed as dist
 
+from ._shares import Kind
+
 SCHEDULES = ("ring", "gather", "ulysses")
 
 _LARGE, _SMALL, _ROUNDS = 1 << 26, 1 << 10, 5  # bytes that are passed on, and how often
@@ -116,7 +118,7 @@ class Knowledge:
     def __init__(self) -> None:
         self.link: Optional[Link] = None
         self.host: Dict[Tuple[str, bool], float] = {}    # of a schedule, without and with backward: us of the host
-        self.measured: Dict[str, Dict[str, float]] = {}  # of a kind of call: us of each schedule
+        self.measured: Dict[Kind, Dict[str, float]] = {}  # of a kind of call: us of each schedule
         self._more: Dict[str, List[float]] = {}          # of a schedule: us that calls took beyond the model
 
     def model(self, schedule: str, work: Work) -> float:
@@ -124,12 +126,12 @@ class Knowledge:
         assert self.link is not None
         return max(estimate(schedule, work, self.link), self.host.get((schedule, work.backward), 0.0))
 
-    def add(self, kind: str, times: Dict[str, float], work: Work) -> None:
+    def add(self, kind: Kind, times: Dict[str, float], work: Work) -> None:
         self.measured[kind] = times
         for schedule, us in times.items():
             self._more.setdefault(schedule, []).append(us - self.model(schedule, work))
 
-    def times(self, kind: str, work: Work, schedules: List[str]) -> Dict[str, float]:
+    def times(self, kind: Kind, work: Work, schedules: List[str]) -> Dict[str, float]:
         """Returns us of each schedule: measured, or by the model and the median of what other calls took beyond it."""
         found = dict(self.measured.get(kind, {}))
         for schedule in schedules:
@@ -144,7 +146,7 @@ class Knowledge:
         return best if times[best] < _SURE * times[first] else first
 
 
-def why(kind: str, known: Knowledge, times: Dict[str, float], chosen: str, backward: bool = False) -> str:
+def why(kind: Kind, known: Knowledge, times: Dict[str, float], chosen: str, backward: bool = False) -> str:
     """Says what the choice rests on. times: of the schedules that serve the call."""
     assert known.link is not None
     kept = "" if times[chosen] == min(times.values()) else f"; {chosen} stays, because no other is surely faster"

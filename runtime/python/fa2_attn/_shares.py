@@ -41,6 +41,8 @@ def order_of(layout: str, ranks: int, lengths: Tuple[int, ...], device: Any) -> 
 
 # ---- the call ----
 
+Kind = Tuple[Tuple[str, str], ...]  # of a call: what its ranks have alike, by names. The first is its function's
+
 DROPOUT_ROWS = 64  # dropout of a part is that of the whole if its rows and keys begin at multiples of this (fa2.h)
 
 # Operands that belong to a row and to none of its keys, by their keywords.
@@ -81,6 +83,20 @@ class Call(NamedTuple):
         seed = self.dropout_seed
         return {"dropout_p": self.dropout_p, "dropout_seed": seed.flatten() if isinstance(seed, Tensor) else seed,
                 "dropout_origin": (row, column, head, heads)}
+
+
+def settings_of_own(q: Tensor, call: Call) -> Dict[str, Any]:
+    """Returns the settings of one call on this rank's rows alone."""
+    lengths = [length // dist.get_world_size(call.group) for length in call.lengths or ()]
+    packed = {} if call.lengths is None else packed_settings(lengths, lengths, q.device)
+    return {**call.masks(), **call.settings, **call.operands, **packed}
+
+
+def empty_of(q: Tensor, k: Tensor, call: Call) -> Optional[str]:
+    """Says what is empty, if no query sees a key because there are none; None: there are some."""
+    names = (*(() if call.lengths is not None else ("batch",)), "rows", "heads")
+    return next((f"{name} has no {what}" for name, tensor in (("q", q), ("k", k))
+                 for what, count in zip(names, tensor.shape) if count == 0), None)
 
 
 # ---- rows of a call: slices of dense tensors, indexes of packed ones ----

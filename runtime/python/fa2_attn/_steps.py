@@ -9,7 +9,7 @@ from torch import Tensor
 from . import _layouts, _native
 from ._operations import _WITH_GRADIENT
 from ._shares import (Call, Meeting, Which, are_apart, gather_meetings, is_whole, order_of, packed_settings, put,
-                      ring_meetings, rows_of, take)
+                      ring_meetings, rows_of, settings_of_own, take)
 
 # dQ, dK and dV, and the gradients of further operands by their names.
 _Backward = Tuple[Tensor, Tensor, Tensor, Dict[str, Tensor]]
@@ -518,7 +518,23 @@ def _ulysses_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tenso
     return dq, dk, dv, of_operands
 
 
+# ---- nothing ----
+
+
+def _empty_forward(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tuple[Tensor, ...]:
+    """Without batch, rows or heads: fa2 answers that without a kernel, and nothing moves."""
+    out, lse = _native.launch(q, k, v, return_lse=True, **settings_of_own(q, call), **call.dropout())
+    return out, lse, q, k, v
+
+
+def _empty_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, call: Call) -> _Backward:
+    dq, dk, dv = (torch.zeros_like(tensor) for tensor in (q, k, v))
+    return dq, dk, dv, {name: torch.zeros_like(call.operands[name]) for name in _gradients_of(call.operands)[0]}
+
+
+EMPTY = "none"  # the schedule of a call without batch, rows or heads
+
 FORWARD: Dict[str, Callable[..., Tuple[Tensor, ...]]] = {
-    "ring": _ring_forward, "gather": _gather_forward, "ulysses": _ulysses_forward}
+    "ring": _ring_forward, "gather": _gather_forward, "ulysses": _ulysses_forward, EMPTY: _empty_forward}
 BACKWARD: Dict[str, Callable[..., _Backward]] = {
-    "ring": _ring_backward, "gather": _gather_backward, "ulysses": _ulysses_backward}
+    "ring": _ring_backward, "gather": _gather_backward, "ulysses": _ulysses_backward, EMPTY: _empty_backward}

@@ -33,11 +33,11 @@ def _attention(group: Any, layout: str, schedule: str) -> Callable[..., Tensor]:
             raise NotImplementedError("attn_mask is given; attention over several ranks has is_causal alone")
         if key.shape[1] != query.shape[1] and not enable_gqa:
             raise ValueError(f"query has {query.shape[1]} heads and key {key.shape[1]}; set enable_gqa")
-        rows = (tensor.transpose(1, 2) for tensor in (query, key, value))
-        out: Any = distributed.attention(*rows, group=group, layout=layout, schedule=schedule, causal=is_causal,
-                                         scale=scale, dropout_p=dropout_p)
-        made: Tensor = out.transpose(1, 2)
-        return made
+        q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
+        out, _ = distributed._attend(q, k, v, {"is_causal": is_causal, "enable_gqa": enable_gqa}, group=group,
+                                     layout=layout, schedule=schedule, causal=is_causal, scale=scale,
+                                     dropout_p=dropout_p)
+        return out.transpose(1, 2)
 
     return scaled_dot_product_attention
 
@@ -58,10 +58,10 @@ def _layout_of(positions: Tensor, group: Any) -> str:
 
 def _agreed_layout_of(positions: Tensor, group: Any) -> str:
     """The same, or one error on all ranks if one of them has none."""
-    layout, mine, wrong = "", None, None
+    layout, wrong, mine = "", None, None
     try:
         layout = _layout_of(positions, group)
-        mine = f"context_parallel with layout {layout} and {len(positions)} rows"
+        mine = (("function", "context_parallel"), ("layout", repr(layout)), ("rows", str(len(positions))))
     except NotImplementedError as error:
         wrong = error
     distributed._agree_on(mine, wrong, group)

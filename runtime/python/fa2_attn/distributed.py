@@ -10,8 +10,9 @@ So the error is about as in one call. With 'ulysses' heads are exchanged for row
 """
 
 import functools
+import inspect
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 from ._frameworks import need
 
@@ -22,9 +23,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _layouts, _native, _schedules
+from ._dispatch import truth
 from ._layouts import LAYOUTS
-from ._shares import DROPOUT_ROWS, Call, lengths_of, order_of, packed_settings, rows_of
-from ._steps import BACKWARD, FORWARD
+from ._operations import _cast
+from ._shares import DROPOUT_ROWS, Call, Kind, empty_of, lengths_of, order_of, rows_of, settings_of_own
+from ._steps import BACKWARD, EMPTY, FORWARD
 
 __all__ = ["attention", "explain", "gather", "positions", "shard", "tune"]
 
@@ -60,18 +63,25 @@ def positions(length: Optional[int] = None, *, layout: str = "zigzag", group: Op
 
 def shard(tensor: Tensor, dim: Optional[int] = None, *, layout: str = "zigzag",
           group: Optional[dist.ProcessGroup] = None, cu_seqlens: Any = None) -> Tensor:
-    """Returns this rank's rows of a tensor that every rank has whole. dim: the sequence, 1, or 0 with cu_seqlens."""
-    dim = _dim_of(dim, cu_seqlens)
-    lengths = _lengths_in(tensor.shape[dim], cu_seqlens)
+    """Returns this rank's rows of a tensor that every rank has whole. It has a gradient.
+
+    dim: the dimension of rows. By default 1, as in [B, S, ...], or 0 with cu_seqlens, as in [T, ...].
+    """
+    dim = _dim_of(tensor, dim, cu_seqlens)
+    lengths = _lengths_in(tensor.shape[dim], dim, cu_seqlens)
     rows = rows_of(layout, dist.get_rank(group), dist.get_world_size(group), tuple(lengths), tensor.device)
     return tensor.index_select(dim, rows)
 
 
 def gather(tensor: Tensor, dim: Optional[int] = None, *, layout: str = "zigzag",
            group: Optional[dist.ProcessGroup] = None, cu_seqlens: Any = None) -> Tensor:
-    """Returns the whole tensor of which each rank has its rows: the inverse of shard. It has no gradient."""
-    dim, ranks = _dim_of(dim, cu_seqlens), dist.get_world_size(group)
-    lengths = _lengths_in(tensor.shape[dim] * ranks, cu_seqlens)
+    """Returns the whole tensor of which each rank has its rows: the inverse of shard. It has no gradient.
+
+    dim: as in shard. An LSE, [B, Hq, S / P] or [Hq, T / P], has its rows last: gather(lse, -1) returns [B, Hq, S] or
+    [Hq, T].
+    """
+    dim, ranks = _dim_of(tensor, dim, cu_seqlens), dist.get_world_size(group)
+    lengths = _lengths_in(tensor.shape[dim] * ranks, dim, cu_seqlens)
     parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(ranks)]
     dist.all_gather(parts, tensor.detach().contiguous(), group=group)
     return torch.cat(parts, dim).index_select(dim, order_of(layout, ranks, tuple(lengths), tensor.device))
@@ -87,16 +97,20 @@ def _place(group: Optional[dist.ProcessGroup], rank: Optional[int], ranks: Optio
     return dist.get_rank(group), dist.get_world_size(group)
 
 
-def _lengths_in(rows: int, cu_seqlens: Any) -> List[int]:
-    """Returns the lengths of the sequences in a tensor that has all rows."""
+def _lengths_in(rows: int, dim: int, cu_seqlens: Any) -> List[int]:
+    """Returns the lengths of the sequences in a tensor that has all rows in dimension `dim`."""
     lengths = [rows] if cu_seqlens is None else lengths_of(cu_seqlens)
     if sum(lengths) != rows:
-        raise ValueError(f"cu_seqlens ends with {sum(lengths)}, and the tensor has {rows} rows on all ranks together")
+        raise ValueError(f"cu_seqlens ends with {sum(lengths)}, and the tensor has {rows} rows in dimension {dim} on "
+                         "all ranks together; an LSE has its rows in dimension -1")
     return lengths
 
 
-def _dim_of(dim: Optional[int], cu_seqlens: Any) -> int:
-    return dim if dim is not None else 1 if cu_seqlens is None else 0
+def _dim_of(tensor: Tensor, dim: Optional[int], cu_seqlens: Any) -> int:
+    dim = dim if dim is not None else 1 if cu_seqlens is None else 0
+    if not -tensor.dim() <= dim < tensor.dim():
+        raise ValueError(f"dim is {dim}, and the tensor is {list(tensor.shape)}; dim is the dimension of its rows")
+    return dim
 
 
 # ---- what a call can have ----
@@ -171,28 +185,21 @@ def _check(q: Any, k: Any, v: Any, call: Call, given: Optional[Tensor], backward
         reason = _unfit(call.schedule, q, k, call, ranks)
         if reason is not None:
             raise NotImplementedError(f"schedule {call.schedule!r}: {reason}")
-    if q.numel() > 0 and k.numel() > 0:
-        _check_served(q, k, v, call, backward)
+    _check_served(q, k, v, call, backward)
 
 
 def _check_served(q: Tensor, k: Tensor, v: Tensor, call: Call, backward: bool) -> None:
     """Raises what attention on these tensors would raise: later, keys would already be on their way to other ranks."""
-    settings: Dict[str, Any] = {name: value for name, value in call.settings.items() if name != "context"}
-    settings.update(call.operands)
-    if call.lengths is not None:
-        settings.update(_own_lengths(q, call))
+    settings = settings_of_own(q, call)
     if call.dropout_p > 0:
         settings.update(dropout_p=call.dropout_p, dropout_seed=call.dropout_seed)
+    if empty_of(q, k, call) is not None:
+        _native.launch(q, k, v, differentiable=backward, **settings)  # no kernel
+        return
+    del settings["context"]
     ops: List[Any] = ["forward", "backward"] if backward else ["forward"]
     for op in ops:
-        _context_of(q, call).explain(_native.problem(q, k, v, op=op, causal=call.causal, window=call.window,
-                                                     alibi_slopes=call.alibi_slopes, **settings))
-
-
-def _own_lengths(q: Tensor, call: Call) -> Dict[str, Any]:
-    """Returns the settings of a packed call on this rank's rows."""
-    rows = [length // dist.get_world_size(call.group) for length in call.lengths or ()]
-    return packed_settings(rows, rows, q.device)
+        _context_of(q, call).explain(_native.problem(q, k, v, op=op, **settings))
 
 
 def _context_of(q: Tensor, call: Call) -> _native.Context:
@@ -219,8 +226,8 @@ def _check_positions(given: Tensor, rows: int, call: Call) -> None:
 
 def _flop_per_us(q: Tensor, k: Tensor, v: Tensor, call: Call) -> float:
     """Returns the rate of fa2's kernels by its estimate for the own rows and the own keys."""
-    settings = {} if call.lengths is None else _own_lengths(q, call)
-    us = _context_of(q, call).explain(_native.problem(q, k, v, causal=call.causal, **settings))["estimate_us"]
+    settings = settings_of_own(q, call._replace(window=None, alibi_slopes=None, operands={}, settings={}))
+    us = _context_of(q, call).explain(_native.problem(q, k, v, **settings))["estimate_us"]
     return max(_flop(q, k, v, call, 1) / max(us, 1.0), 1.0)
 
 
@@ -255,11 +262,15 @@ def _of_group(table: Any, group: Optional[dist.ProcessGroup], make: Any) -> Any:
     return table[key]
 
 
-def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, kind: str, backward: bool) -> Tuple[str, str]:
+def _choose(ready: "_Ready") -> Tuple[str, str]:
     """Returns the schedule of a call, and why. The first time for a kind of call, the ranks talk to each other."""
+    (q, k, v), call, kind, backward = ready
+    empty = empty_of(q, k, call)
+    if empty is not None:
+        return EMPTY, f"{empty}: nothing is computed, and nothing moves"
     if call.schedule != "auto":
         return call.schedule, f"schedule={call.schedule!r} was asked for"
-    chosen: Dict[str, Tuple[str, str]] = _of_group(_chosen, call.group, dict)
+    chosen: Dict[Kind, Tuple[str, str]] = _of_group(_chosen, call.group, dict)
     if kind not in chosen:
         if len(chosen) >= _KINDS:
             chosen.clear()
@@ -319,15 +330,30 @@ def _describe_tensor(tensor: Any) -> str:
     return f"{list(tensor.shape)} {str(tensor.dtype).replace('torch.', '')}"
 
 
-def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> str:
+def _describe(q: Any, k: Any, v: Any, call: Call, backward: bool) -> Kind:
     of = _describe_tensor
     named = {**call.settings, **call.operands, "alibi_slopes": call.alibi_slopes, "window": call.window,
-             "lengths": call.lengths}
-    return (f"q {of(q)}, k {of(k)}, v {of(v)}, layout {call.layout!r}, schedule {call.schedule!r}, causal {call.causal}, "
-            f"gradient {backward}, dropout_p {call.dropout_p}, "
-            f"deterministic {call.deterministic}, " + ", ".join(
-                f"{name} {of(value) if isinstance(value, Tensor) else value}"
-                for name, value in sorted(named.items()) if name != "context"))
+             "sequences": call.lengths}
+    return (("function", "attention"), ("q", of(q)), ("k", of(k)), ("v", of(v)), ("layout", repr(call.layout)),
+            ("schedule", repr(call.schedule)), ("causal", str(call.causal)), ("a gradient", _wanted(backward)),
+            ("dropout_p", str(call.dropout_p)), ("deterministic", str(call.deterministic)),
+            *((name, of(value) if isinstance(value, Tensor) else str(value))
+              for name, value in sorted(named.items()) if name != "context" and value is not None))
+
+
+def _wanted(backward: bool) -> str:
+    return "wanted" if backward else "not wanted"
+
+
+def _difference(first: Kind, other: Kind, rank: int) -> str:
+    """Names what two ranks' calls differ in: of rank 0, and of another rank."""
+    one, two = dict(first), dict(other)
+    names = [name for name in {**one, **two} if one.get(name) != two.get(name)]
+    return "; ".join(f"{name} is {one.get(name, _NOT_GIVEN)} on rank 0 and {two.get(name, _NOT_GIVEN)} on rank {rank}"
+                     for name in (names[:1] if names[0] == "function" else names))
+
+
+_NOT_GIVEN = "not given"
 
 
 _KINDS = 4096  # of calls, that are remembered of a group
@@ -335,32 +361,52 @@ _KINDS = 4096  # of calls, that are remembered of a group
 _agreed: Any = weakref.WeakKeyDictionary()  # of each group, what its ranks agree on
 
 
-def _agree(q: Any, k: Any, v: Any, group: Optional[dist.ProcessGroup], given: Optional[Tensor], backward: bool,
-           make: Callable[[], Call]) -> Tuple[Call, str]:
-    """Returns the call that `make` makes, and its kind. Raises what _agree_on does."""
-    known: Set[str] = _of_group(_agreed, group, set)
-    mine: Optional[str] = None
+class _Ready(NamedTuple):
+    """A call on which the ranks agree."""
+    tensors: Tuple[Tensor, Tensor, Tensor]
+    call: Call
+    kind: Kind
+    backward: bool
+
+
+def _agree(tensors: Tuple[Any, Any, Any], settings: Dict[str, Any], switches: Dict[str, Any]) -> _Ready:
+    """Returns a call. Raises what _agree_on does. settings: as in attention. switches: further ones that are bools."""
+    group, given = settings["group"], settings["positions"]
+    backward = _wants_gradient(*tensors, settings["sinks"])
+    known: Set[Kind] = _of_group(_agreed, group, set)
+    mine: Optional[Kind] = None
     wrong: Optional[Exception] = None
     try:
-        call = make()
-        mine = _describe(q, k, v, call, backward) + ("" if given is None else ", positions given")
-        if mine in known and given is None:
-            return call, mine
-        _check(q, k, v, call, given, backward)
+        for name, value in switches.items():
+            truth(name, value)
+        call, tensors = _make_call(settings), _as_autocast(*tensors)
+        kind = mine = _describe(*tensors, call, backward)
+        if given is not None:
+            mine = (*kind, ("positions", "given"))
+        elif mine in known:
+            return _Ready(tensors, call, kind, backward)
+        _check(*tensors, call, given, backward)
     except Exception as error:
         wrong = error  # the other ranks wait, whatever it is
     _agree_on(mine, wrong, group, again=given is not None)
-    assert mine is not None
-    return call, mine
+    return _Ready(tensors, call, kind, backward)
 
 
-def _agree_on(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup],
+def _as_autocast(*tensors: Any) -> Any:
+    """Returns q, k and v in autocast's type if autocast is on, as fa2_attn.attention does."""
+    if not all(isinstance(tensor, Tensor) for tensor in tensors):
+        return tensors
+    kind = tensors[0].device.type
+    return tuple(_cast(*tensors, kind=kind)) if torch.is_autocast_enabled(kind) else tensors
+
+
+def _agree_on(mine: Optional[Kind], wrong: Optional[Exception], group: Optional[dist.ProcessGroup],
               again: bool = False) -> None:
     """Raises one error on every rank if the ranks' calls differ, or if one is wrong.
 
     Asks the others once for each kind of call, or again if `again` is true. mine: this rank's kind, if it has one.
     """
-    known: Set[str] = _of_group(_agreed, group, set)
+    known: Set[Kind] = _of_group(_agreed, group, set)
     if mine in known and wrong is None and not again:
         return
     _raise_common(mine, wrong, group)
@@ -370,7 +416,7 @@ def _agree_on(mine: Optional[str], wrong: Optional[Exception], group: Optional[d
     known.add(mine)
 
 
-def _raise_common(mine: Optional[str], wrong: Optional[Exception], group: Optional[dist.ProcessGroup]) -> None:
+def _raise_common(mine: Optional[Kind], wrong: Optional[Exception], group: Optional[dist.ProcessGroup]) -> None:
     """Tells the other ranks this one's description and error. Raises the same error on all, if any has one.
 
     Where a rank has no description, its error comes first: nothing can be compared. Otherwise a difference does,
@@ -383,7 +429,7 @@ def _raise_common(mine: Optional[str], wrong: Optional[Exception], group: Option
             raise complaint from wrong
     for rank, (other, _) in enumerate(theirs):
         if other != theirs[0][0]:
-            raise ValueError(f"the ranks' calls differ: rank 0 has {theirs[0][0]}; rank {rank} has {other}")
+            raise ValueError(f"the ranks' calls differ: {_difference(theirs[0][0], other, rank)}")
     for _, complaint in theirs:
         if complaint is not None:
             raise complaint from wrong
@@ -432,26 +478,24 @@ def _readable(tensor: Tensor) -> Tensor:
 # ---- functions ----
 
 
-def _make_call(group: Optional[dist.ProcessGroup], layout: str, schedule: str, causal: bool, window: Any,
-               softcap: Optional[float], scale: Optional[float], alibi_slopes: Optional[Tensor],
-               sinks: Optional[Tensor], dropout_p: Optional[float], dropout_seed: Any, cu_seqlens: Any,
-               deterministic: Optional[bool], context: Any) -> Call:
-    for name, value in (("causal", causal), ("deterministic", deterministic)):
-        if isinstance(value, str):
-            raise TypeError(f"{name} is {value!r}; it must be True or False")
-    if deterministic is None:
-        deterministic = torch.are_deterministic_algorithms_enabled()
-    if _wants_gradient(alibi_slopes):
+def _make_call(given: Dict[str, Any]) -> Call:
+    """given: attention's keywords."""
+    causal = truth("causal", given["causal"])
+    deterministic = torch.are_deterministic_algorithms_enabled() if given["deterministic"] is None else \
+        truth("deterministic", given["deterministic"])
+    if _wants_gradient(given["alibi_slopes"]):
         raise NotImplementedError("alibi_slopes requires a gradient, and fa2 has none for it: detach it")
-    pair = (-1, -1) if window is None else _native.window(window)
+    pair = (-1, -1) if given["window"] is None else _native.window(given["window"])
     if causal:
         pair = (pair[0], -1)
+    dropout_p, dropout_seed, sinks, cu_seqlens = (
+        given[name] for name in ("dropout_p", "dropout_seed", "sinks", "cu_seqlens"))
     if dropout_p and dropout_seed is None:
         dropout_seed = int(torch.randint(1 << 62, ()))  # of the host's generator: nothing waits for a device
-    return Call(group, layout, schedule, bool(causal), None if pair == (-1, -1) else pair, alibi_slopes,
-                 {} if sinks is None else {"sinks": sinks}, float(dropout_p or 0), dropout_seed, deterministic,
-                 None if cu_seqlens is None else tuple(lengths_of(cu_seqlens)),
-                 {"softcap": softcap, "scale": scale, "context": context})
+    return Call(given["group"], given["layout"], given["schedule"], causal, None if pair == (-1, -1) else pair,
+                given["alibi_slopes"], {} if sinks is None else {"sinks": sinks}, float(dropout_p or 0), dropout_seed,
+                deterministic, None if cu_seqlens is None else tuple(lengths_of(cu_seqlens)),
+                {name: given[name] for name in ("softcap", "scale", "context")})
 
 
 def _wants_gradient(*tensors: Any) -> bool:
@@ -492,37 +536,59 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGr
     Raises one error on all ranks if their shapes, types or settings differ, or if one rank's are wrong. The ranks
     compare them once for each kind of call. So if one rank later makes another call than the rest, and it is of a new
     kind, that rank waits until the group's time-out; if both kinds are known, each rank computes its own.
+
+    Without batch, rows or heads the result is empty or 0, as in fa2_attn.attention, and nothing moves. Under
+    torch.autocast q, k and v are cast to its type.
     """
-    backward = _wants_gradient(q, k, v, sinks)
-    call, kind = _agree(q, k, v, group, positions, backward, functools.partial(
-        _make_call, group, layout, schedule, causal, window, softcap, scale, alibi_slopes, sinks, dropout_p,
-        dropout_seed, cu_seqlens, deterministic, context))
-    chosen, _ = _choose(q, k, v, call, kind, backward)
-    apply: Any = Attention.apply
-    out, lse = apply(q, k, v, call._replace(schedule=chosen), FORWARD[chosen], BACKWARD[chosen],
-                     *call.operands.values())
+    out, lse = _attend(
+        q, k, v, {"return_lse": return_lse}, group=group, layout=layout, schedule=schedule, causal=causal, window=window,
+        softcap=softcap, scale=scale, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p,
+        dropout_seed=dropout_seed, cu_seqlens=cu_seqlens, positions=positions, deterministic=deterministic,
+        context=context)
     return (out, lse) if return_lse else out
 
 
-def explain(q: Tensor, k: Tensor, v: Tensor, *, group: Optional[dist.ProcessGroup] = None, layout: str = "zigzag",
-            schedule: str = "auto", causal: bool = False, window: Any = None, softcap: Optional[float] = None,
-            scale: Optional[float] = None, alibi_slopes: Optional[Tensor] = None, sinks: Optional[Tensor] = None,
-            dropout_p: float = 0.0, cu_seqlens: Any = None, deterministic: Optional[bool] = None,
-            context: Optional[_native.Context] = None) -> Dict[str, str]:
-    """Returns which schedule such a call gets, and why: {"schedule": ..., "reason": ...}. All ranks call it alike."""
-    backward = _wants_gradient(q, k, v, sinks)
-    call, kind = _agree(q, k, v, group, None, backward, functools.partial(
-        _make_call, group, layout, schedule, causal, window, softcap, scale, alibi_slopes, sinks, dropout_p, 0,
-        cu_seqlens, deterministic, context))
-    chosen, reason = _choose(q, k, v, call, kind, backward)
+def _attend(q: Tensor, k: Tensor, v: Tensor, switches: Dict[str, Any], **settings: Any) -> Tuple[Tensor, Tensor]:
+    """Returns out and lse. settings: as in attention. switches: further keywords of the caller's that are bools."""
+    ready = _agree((q, k, v), {**_DEFAULTS, **settings}, switches)
+    chosen, _ = _choose(ready)
+    apply: Any = Attention.apply
+    out, lse = apply(*ready.tensors, ready.call._replace(schedule=chosen), FORWARD[chosen], BACKWARD[chosen],
+                     *ready.call.operands.values())
+    return out, lse
+
+
+_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(attention).parameters.items()
+             if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def _settled(function: str, settings: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns attention's keywords with these settings. Without a seed it has one, so that none is drawn."""
+    unknown = next((name for name in settings if name not in _DEFAULTS), None)
+    if unknown is not None:
+        raise TypeError(f"{function}() got an unexpected keyword argument '{unknown}'"
+                        f"{_native.suggestion(unknown, tuple(_DEFAULTS))}")
+    found = {**_DEFAULTS, **settings}
+    return found if found["dropout_seed"] is not None else {**found, "dropout_seed": 0}
+
+
+def explain(q: Tensor, k: Tensor, v: Tensor, **settings: Any) -> Dict[str, str]:
+    """Returns which schedule such a call gets, and why: {"schedule": ..., "reason": ...}. All ranks call it alike.
+
+    settings: as in attention. Nothing is computed. The schedule of a call without batch, rows or heads is 'none'.
+    """
+    given = _settled("explain", settings)
+    chosen, reason = _choose(_agree((q, k, v), given, {"return_lse": given["return_lse"]}))
     return {"schedule": chosen, "reason": reason}
 
 
-def _agree_on_rounds(rounds: Any, group: Optional[dist.ProcessGroup]) -> None:
-    """Raises one error on every rank if their rounds differ or are wrong."""
+def _agree_on_tuning(rounds: Any, given: Dict[str, Any]) -> None:
+    """Raises one error on every rank if their rounds differ, or if rounds or schedule are wrong."""
     is_right = isinstance(rounds, int) and rounds >= 1
     wrong = None if is_right else ValueError(f"rounds is {rounds!r}; it must be a whole number, at least 1")
-    _raise_common(f"tune with rounds {rounds!r}", wrong, group)
+    if given["schedule"] != "auto":
+        wrong = ValueError(f"schedule is {given['schedule']!r}; tune times all schedules: leave it out")
+    _raise_common((("function", "tune"), ("rounds", repr(rounds))), wrong, given["group"])
 
 
 def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -> Dict[str, float]:
@@ -531,18 +597,19 @@ def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -
     Later calls of this kind with schedule 'auto' take the fastest, if it is at least a tenth faster than what the model
     chose: short calls differ by as much from run to run. For other calls, the model adds what was found here. The
     knowledge lasts as long as the group.
-    settings: as in attention, without schedule. If a tensor requires a gradient, backward is timed, too.
+    rounds: how often each schedule is timed; the median counts.
+    settings: as in attention. schedule may only be 'auto'. If a tensor requires a gradient, backward is timed, too.
+    A call without batch, rows or heads has no schedule: {} is returned.
     """
-    _agree_on_rounds(rounds, settings.get("group"))
-    attend: Dict[str, Any] = {name: value for name, value in settings.items() if name != "return_lse"}
-    asked = {name: value for name, value in attend.items() if name not in ("dropout_seed", "positions")}
-    explain(q, k, v, **asked)  # checks the call
-    call = _make_call(**{**dict.fromkeys(("window", "softcap", "scale", "alibi_slopes", "sinks", "dropout_p",
-                                          "cu_seqlens", "deterministic", "context", "group")),
-                         "layout": "zigzag", "causal": False, **asked, "schedule": "auto", "dropout_seed": 0})
-    backward = _wants_gradient(q, k, v, *call.operands.values())
-    kind, times = _describe(q, k, v, call, backward), {}
+    given = _settled("tune", settings)
+    _agree_on_tuning(rounds, given)
+    ready = _agree((q, k, v), given, {"return_lse": given["return_lse"]})
+    tensors, call, kind, backward = ready
+    times: Dict[str, float] = {}
+    if _choose(ready)[0] == EMPTY:
+        return times
     leaves = [tensor for tensor in (q, k, v, *call.operands.values()) if tensor.requires_grad]
+    attend = {name: value for name, value in given.items() if name not in ("schedule", "positions", "return_lse")}
 
     def once(schedule: str) -> None:
         out: Any = attention(q, k, v, schedule=schedule, **attend)
@@ -550,10 +617,10 @@ def tune(q: Tensor, k: Tensor, v: Tensor, *, rounds: int = 5, **settings: Any) -
             torch.autograd.grad(out, leaves, torch.ones_like(out))
 
     for schedule in _schedules.SCHEDULES:
-        if _unfit(schedule, q, k, call, dist.get_world_size(call.group)) is None:
+        if _unfit(schedule, *tensors[:2], call, dist.get_world_size(call.group)) is None:
             times[schedule] = _schedules.time_calls(functools.partial(once, schedule), q.device, call.group, rounds)
     if dist.get_world_size(call.group) == 1:
         return times  # there is no link, and no choice
-    _knowledge(q, call).add(kind, times, _work(q, k, v, call, backward))
+    _knowledge(q, call).add(kind, times, _work(*tensors, call, backward))
     _of_group(_chosen, call.group, dict).clear()
     return times

@@ -29,7 +29,6 @@ from ._frameworks import need
 
 need("torch", "PyTorch", __name__)
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -53,11 +52,11 @@ def _attend(layout: str, tensors: Tuple[Tensor, Tensor, Tensor], bounds: Any, dr
     if bounds is not None:
         ranks = dist.get_world_size(group)
         bounds = [bound * ranks for bound in (bounds.tolist() if isinstance(bounds, Tensor) else bounds)]
-    made: Any = distributed.attention(
-        *tensors, group=group, layout=layout, schedule="ring", causal=causal, window=tuple(window_size),
-        scale=softmax_scale, alibi_slopes=alibi_slopes, dropout_p=dropout_p, cu_seqlens=bounds,
-        deterministic=deterministic or torch.are_deterministic_algorithms_enabled(), return_lse=return_attn_probs)
-    return (*made, None) if return_attn_probs else made
+    made = distributed._attend(
+        *tensors, {"return_attn_probs": return_attn_probs}, group=group, layout=layout, schedule="ring", causal=causal,
+        window=window_size, scale=softmax_scale, alibi_slopes=alibi_slopes, dropout_p=dropout_p, cu_seqlens=bounds,
+        deterministic=None if deterministic is False else deterministic)
+    return (*made, None) if return_attn_probs else made[0]
 
 
 def _forms(of_three: Callable[..., _Result]) -> Tuple[Callable[..., _Result], ...]:
@@ -126,8 +125,8 @@ def llama3_flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q:
     float32, too). alibi_slopes: float32 [Hq], or such a row for each of the rank's sequences.
     """
     made = _llama3.attend(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, heads_k_stride,
-                          local_k_slice, dropout_p, softmax_scale, causal, window_size, alibi_slopes,
-                          deterministic or torch.are_deterministic_algorithms_enabled(), group)
+                          local_k_slice, dropout_p, softmax_scale, causal, window_size, alibi_slopes, deterministic,
+                          return_attn_probs, group)
     return (*made, None) if return_attn_probs else made[0]
 
 
