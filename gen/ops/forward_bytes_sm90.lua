@@ -120,27 +120,28 @@ local function cost(v, problem, arch)
       + plain_cost.spread({br = facts.br, bc = v.bc}, facts, problem, arch, 1, clocks, fit.prologue, 1)
 end
 
--- The columns of the products of P and V: of all parts but the last, which has the row sums, and of that one.
+-- Returns the products (templates/hopper/wgmma_bytes.cuh): Q K^T; P V, whose last part has the row sums; its other
+-- parts.
 local function products_of(v)
    local part = part_of(v)
-   return part < v.d and {part, part + more_columns} or {part + more_columns}
+   return {
+      {macro = "FA2I_WGMMA_S8", columns = v.bc}, {macro = "FA2I_WGMMA_E4M3", columns = part + more_columns},
+      part < v.d and {macro = "FA2I_WGMMA_E4M3", columns = part} or nil,
+   }
 end
 
 function M.names(v)
    local names, share = fwd.shared_names(v), register_shares[v.groups]
    names.wide, names.packed_heads, names.order = false, false, "heads"
    sm90.add_product_names(names, v, {})
-   names.part, names.byte_products = part_of(v), products_of(v)
-   names.most_columns = math.max(part_of(v) + more_columns, v.bc)
+   names.products_of, names.most_columns = products_of(v), math.max(part_of(v) + more_columns, v.bc)
    names.p_type = "fp32" -- exponents are not whole
    names.lazy_rescale = 1.5 -- templates/hopper/bytes_values.cuh
    names.speculates, names.staged = false, false
    names.bias_in_accumulator, names.alibi_mma, names.dropout_form, names.side_stages = false, false, "none", 1
-   names.own_place, names.by_map = has_own_place(v), stores_by_map(v)
-   names.load_registers, names.group_registers, names.resident = share.load, share.group, share.resident
+   names.own_place = has_own_place(v)
+   names.load_registers, names.group_registers = share.load, share.group
    names.rounded, names.stages, names.pingpong = true, stages, false
-   local rounding = int8.names(v)
-   names.quant_threads, names.quant_tiles = rounding.quant_threads, rounding.quant_tiles
    return names
 end
 
@@ -173,7 +174,7 @@ end
 
 function M.family()
    return families.new({
-      name = M.name, op = "forward", template = "hopper/fwd_bytes_sm90.cu.in", path = paths.sm90, axes = axes,
+      name = M.name, op = "forward", template = "hopper/fwd_sm90.cu.in", path = paths.sm90, axes = axes,
       selection = {
          limit = 16, covered = {{"groups", "overlap"}, {"bc"}, {"persistent"}}, crowds = {},
       },

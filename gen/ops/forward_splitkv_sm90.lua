@@ -70,7 +70,7 @@ end
 local function names(v)
    local all = wgmma.shared_names(v, keys // parts, columns.of(v) // parts)
    axes_of.add_names(all, splitkv.names)
-   all.packed_heads, all.bc, all.stages = true, keys, stages
+   all.packed_heads, all.bc = true, keys
    return all
 end
 

@@ -18,14 +18,14 @@ static_assert(kScaleGroups == 1 || kBc / kScaleGroups % kParcelRows == 0, "rows 
 // If a thread has registers for them, K and V are read together, and a tile while the one before is rounded.
 constexpr int kReadWords = 4 * kParcelPasses + Values::kWords;
 constexpr bool kReadsTogether = kReadWords <= 32, kReadsAhead = kReadWords <= (kWgmma ? 32 : 8);
-constexpr int kSamplesAtOnce = 4;                 // sampled keys that a thread reads at a time
+constexpr int kSamplesAtOnce = 4;  // sampled keys that a thread reads at a time
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
 // Memory by which the threads of a block exchange numbers. Rows are padded, so that the threads of a warp access
 // different banks.
 struct QuantiseMemory {
-    float sums[8][kParcelRows * kParcels + kParcels % 32];           // by column of a parcel
-    float mean[8 * kParcels];                                        // likewise
+    float sums[8][kParcelRows * kParcels + kParcels % 32];  // by column of a parcel
+    float mean[8 * kParcels];                               // likewise
     // Bits of each thread's largest absolute value, by group of keys.
     uint32 most[kScaleGroups][kParcelRows / 8][8 * kParcels + 2 * kParcels % 32];
     Rounding rounding[kScaleGroups][4];

@@ -1,7 +1,9 @@
 #pragma once
+#include "forward/quantise.cuh"
 #include "forward/tiles.cuh"
 #include "hopper/bytes_softmax.cuh"
 #include "hopper/fwd_group.cuh"
+#include "hopper/wgmma_bytes.cuh"
 
 // ---- consumer of 8-bit tiles: a warpgroup that computes 64 rows of O -----------------------------------------------
 //
@@ -14,6 +16,8 @@
 // columns follow each other, two at a time. The last one has the row sums, too:
 //
 //     start S(j) | wait | softmax | rescale O | start parts 0 and 1 of P(j) V(j) | wait, add part 0 | start part 2 ...
+
+constexpr int kPartColumns = kHeadDim <= 128 ? kHeadDim : 64, kPartTiles = kPartColumns / 8;
 
 // Makes the compiler treat sums as written here.
 __device__ __forceinline__ void pin_integers(uint32 (&s)[kColTiles][4])
@@ -28,7 +32,7 @@ __device__ __forceinline__ void start_integers(uint32 (&s)[kColTiles][4], uint32
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kHeadDim / 32; step++)
-        add_integers(s, a + QueryBytes::step(step), b + KeyBytes::step(step));
+        WgmmaS8<kBc>::add(s, a + QueryBytes::step(step), b + KeyBytes::step(step));
     wgmma_commit();
 }
 
@@ -105,7 +109,7 @@ struct BytesRows {
     // Adds a part of P V to O, and the last part's row sums.
     __device__ __forceinline__ void add_part(int index, float scale)
     {
-        const float (&sum)[kSumTiles][4] = part[index % kBuffers][0];
+        const float(&sum)[kSumTiles][4] = part[index % kBuffers][0];
         pin(part[index % kBuffers]);
         each_of<kPartTiles, 4>([&](int n, int e) {
             float &x = o[0][index * kPartTiles + n][e];

@@ -115,8 +115,8 @@ struct Values {
             parts[pass].read(p, keys, head, tile, pass * kQuantThreads + threadIdx.x);
     }
 
-    // Puts the largest magnitude of each warp into shared memory, where `write` finds it after a barrier. Two tiles have
-    // places of their own, and there are barriers between a tile and the one after the next.
+    // Puts the largest magnitude of each warp into shared memory, where `write` finds it after a barrier. Two tiles
+    // have places of their own, and there are barriers between a tile and the one after the next.
     __device__ __forceinline__ void measure(int64 tile)
     {
         __shared__ uint32 memory[2][kQuantThreads / 32];

@@ -8,6 +8,8 @@ constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr int kKeyColumns = kHeadDim / kElemBytes;  // of rounded K, as if its bytes were elements
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
+constexpr bool kOByMap = kStays && kGroups > 1 && !kPartial && !kCarry;  // O is stored by TMA
+constexpr int kBlocksPerSm = kGroups == 1 ? 2 : 1;
 constexpr int kGroupRows = 64;                             // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                  // query rows per block
 constexpr int kThreads = (kGroups + 1) * 128;              // the last warpgroup loads
