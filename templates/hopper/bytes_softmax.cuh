@@ -98,6 +98,14 @@ __device__ __forceinline__ Rescale raise_maxima(const float (&s)[kRowTiles][kCol
 // The bits of P of a tile: of two neighbouring columns in the bytes 0 and 2 of a word.
 using PBits = uint32[kColTiles][2];
 
+// Adds two pairs of fp16 numbers.
+__device__ __forceinline__ uint32 add_halves(uint32 x, uint32 y)
+{
+    uint32 sum;
+    asm("add.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(x), "r"(y));
+    return sum;
+}
+
 // Turns the sums of a tile into bits of P.
 template <bool kUnseen>
 __device__ __forceinline__ void make_p(const float (&s)[kRowTiles][kColTiles][4], PBits &bits, const Factors &factors,
@@ -112,7 +120,7 @@ __device__ __forceinline__ void make_p(const float (&s)[kRowTiles][kColTiles][4]
             const float factor = factors[n / kGroupTiles][h], term = fmaf(-kStart, factor, shift);
             const float low = __saturatef(fmaf(s[0][n][2 * h], factor, term));
             const float high = __saturatef(fmaf(s[0][n][2 * h + 1], factor, term));
-            bits[n][h] = fp16::add(fp16::pack(low, high), kTwoEights);
+            bits[n][h] = add_halves(fp16::pack(low, high), kTwoEights);
         }
     }
 }

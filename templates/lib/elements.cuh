@@ -43,13 +43,6 @@ struct fp16 {
         asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
         return product;
     }
-
-    static __device__ __forceinline__ uint32 add(uint32 x, uint32 y)
-    {
-        uint32 sum;
-        asm("add.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(x), "r"(y));
-        return sum;
-    }
 };
 
 // SM 8.0 and newer.

@@ -1,6 +1,6 @@
 // fwd_sm90 d=128 dtype=bf16 causal=1 groups=3 bc=64 stages=2 pingpong=1 persistent=1 order=weight
 // op=forward abi=2 rows=192 keys=64 suffix=a maps=q/64,k/64,v/64,o/16; fwd_sm90 role=main threads=512 smem=163952 blocks=resident_row_tiles
-// fwd_sm90: attention forward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
+// fwd_sm90, fwd_bytes_sm90: attention forward on SM 9.0. wgmma of fp16 or bf16, or of 8 bits; tiles loaded by TMA.
 
 // ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
 constexpr int kHeadDim = 128;         // D: columns of Q and K
@@ -314,6 +314,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
 using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr int kQuantThreads = 0;  // of a block that rounds keys
+constexpr int kQuantTiles = 0;      // tiles of keys of such a block
 constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
@@ -325,16 +327,14 @@ constexpr bool kPackedHeads = false;  // rows are all query heads of a group
 constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
 constexpr bool kByWeight = true;  // row tiles that see the most keys come first
 constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
-constexpr bool kOByMap = true;  // O is stored by TMA
 constexpr bool kBiasInAccumulator = false;  // the accumulator of S begins as a bias in 16 bits
 constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
 enum class DropoutForm { none, beside, early };
 constexpr DropoutForm kDropoutForm = DropoutForm::none;
 constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
 constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
-constexpr bool kRounded = false;  // Q and K become 8-bit integers, and P and V e4m3 numbers
-constexpr int kQuantThreads = 0, kQuantTiles = 0;  // of the step that rounds K and V
-constexpr int kBlocksPerSm = 1;
+constexpr bool kRounded = kQuantThreads > 0;  // Q and K become 8-bit integers, and P and V e4m3 numbers
+constexpr bool kOverlaps = 0 == 1;   // kRounded: P V of a tile runs during the softmax of the next one
 constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -344,6 +344,8 @@ constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
 constexpr int kKeyColumns = kHeadDim / kElemBytes;  // of rounded K, as if its bytes were elements
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
+constexpr bool kOByMap = kStays && kGroups > 1 && !kPartial && !kCarry;  // O is stored by TMA
+constexpr int kBlocksPerSm = kGroups == 1 ? 2 : 1;
 constexpr int kGroupRows = 64;                             // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                  // query rows per block
 constexpr int kThreads = (kGroups + 1) * 128;              // the last warpgroup loads
@@ -379,11 +381,13 @@ constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;
-constexpr int kTileBytes = kRounded ? kBc * kHeadDim : kPages * kTilePageBytes;  // of bytes: bytes_tiles.cuh
+constexpr int kSumColumns = 8;  // of rounded V, besides its own: P V has the row sums (bytes_tiles.cuh)
+constexpr int kTileBytes = kRounded ? kBc * kHeadDim : kPages * kTilePageBytes;
+constexpr int kVTileBytes = kRounded ? (kBc * (kHeadDim + kSumColumns) + 1023) / 1024 * 1024 : kTileBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
-constexpr int kTilesEnd = kVArea + kStages * kTileBytes;
+constexpr int kTilesEnd = kVArea + kStages * kVTileBytes;
 constexpr int kOArea = kOwnOPlace ? kTilesEnd : kQArea;
 // Bias tiles of each warpgroup, in the same pages (side_tiles.cuh).
 constexpr int kSideArea = kTilesEnd + (kOwnOPlace ? kGroups * kGroupBytes : 0);
@@ -412,37 +416,38 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
-#define FA2I_TILES_8 FA2I_TILE(0)
+// T: FA2I_TILE, or what else lists the registers of a column tile.
+#define FA2I_TILES_8(T) T(0)
 #define FA2I_NAMES_8 "%0, %1, %2, %3"
-#define FA2I_TILES_16 FA2I_TILES_8, FA2I_TILE(1)
+#define FA2I_TILES_16(T) FA2I_TILES_8(T), T(1)
 #define FA2I_NAMES_16 FA2I_NAMES_8 ", %4, %5, %6, %7"
-#define FA2I_TILES_24 FA2I_TILES_16, FA2I_TILE(2)
+#define FA2I_TILES_24(T) FA2I_TILES_16(T), T(2)
 #define FA2I_NAMES_24 FA2I_NAMES_16 ", %8, %9, %10, %11"
-#define FA2I_TILES_32 FA2I_TILES_24, FA2I_TILE(3)
+#define FA2I_TILES_32(T) FA2I_TILES_24(T), T(3)
 #define FA2I_NAMES_32 FA2I_NAMES_24 ", %12, %13, %14, %15"
-#define FA2I_TILES_40 FA2I_TILES_32, FA2I_TILE(4)
+#define FA2I_TILES_40(T) FA2I_TILES_32(T), T(4)
 #define FA2I_NAMES_40 FA2I_NAMES_32 ", %16, %17, %18, %19"
-#define FA2I_TILES_48 FA2I_TILES_40, FA2I_TILE(5)
+#define FA2I_TILES_48(T) FA2I_TILES_40(T), T(5)
 #define FA2I_NAMES_48 FA2I_NAMES_40 ", %20, %21, %22, %23"
-#define FA2I_TILES_56 FA2I_TILES_48, FA2I_TILE(6)
+#define FA2I_TILES_56(T) FA2I_TILES_48(T), T(6)
 #define FA2I_NAMES_56 FA2I_NAMES_48 ", %24, %25, %26, %27"
-#define FA2I_TILES_64 FA2I_TILES_56, FA2I_TILE(7)
+#define FA2I_TILES_64(T) FA2I_TILES_56(T), T(7)
 #define FA2I_NAMES_64 FA2I_NAMES_56 ", %28, %29, %30, %31"
-#define FA2I_TILES_72 FA2I_TILES_64, FA2I_TILE(8)
+#define FA2I_TILES_72(T) FA2I_TILES_64(T), T(8)
 #define FA2I_NAMES_72 FA2I_NAMES_64 ", %32, %33, %34, %35"
-#define FA2I_TILES_80 FA2I_TILES_72, FA2I_TILE(9)
+#define FA2I_TILES_80(T) FA2I_TILES_72(T), T(9)
 #define FA2I_NAMES_80 FA2I_NAMES_72 ", %36, %37, %38, %39"
-#define FA2I_TILES_88 FA2I_TILES_80, FA2I_TILE(10)
+#define FA2I_TILES_88(T) FA2I_TILES_80(T), T(10)
 #define FA2I_NAMES_88 FA2I_NAMES_80 ", %40, %41, %42, %43"
-#define FA2I_TILES_96 FA2I_TILES_88, FA2I_TILE(11)
+#define FA2I_TILES_96(T) FA2I_TILES_88(T), T(11)
 #define FA2I_NAMES_96 FA2I_NAMES_88 ", %44, %45, %46, %47"
-#define FA2I_TILES_104 FA2I_TILES_96, FA2I_TILE(12)
+#define FA2I_TILES_104(T) FA2I_TILES_96(T), T(12)
 #define FA2I_NAMES_104 FA2I_NAMES_96 ", %48, %49, %50, %51"
-#define FA2I_TILES_112 FA2I_TILES_104, FA2I_TILE(13)
+#define FA2I_TILES_112(T) FA2I_TILES_104(T), T(13)
 #define FA2I_NAMES_112 FA2I_NAMES_104 ", %52, %53, %54, %55"
-#define FA2I_TILES_120 FA2I_TILES_112, FA2I_TILE(14)
+#define FA2I_TILES_120(T) FA2I_TILES_112(T), T(14)
 #define FA2I_NAMES_120 FA2I_NAMES_112 ", %56, %57, %58, %59"
-#define FA2I_TILES_128 FA2I_TILES_120, FA2I_TILE(15)
+#define FA2I_TILES_128(T) FA2I_TILES_120(T), T(15)
 #define FA2I_NAMES_128 FA2I_NAMES_120 ", %60, %61, %62, %63"
 
 // a0 ... a6: numbers of the asm operands after the accumulator.
@@ -458,7 +463,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
                          " {" FA2I_NAMES_##columns "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"           \
                          "}"                                                                                           \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
         }                                                                                                              \
                                                                                                                        \
@@ -474,7 +479,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", add, 1, 1, %" #a6 ";\n"                                                                    \
                          "}"                                                                                           \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
         }                                                                                                              \
                                                                                                                        \
@@ -485,14 +490,16 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
             asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
                          " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", 1, 1, 1, %" #a5 ";"                                                                        \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
         }                                                                                                              \
     }
 
 template <int kColumns> struct Wgmma;
-FA2I_WGMMA(64, 32, 33, 34, 35, 36, 37, 38);
-FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
+FA2I_WGMMA
+(64, 32, 33, 34, 35, 36, 37, 38);
+FA2I_WGMMA
+(128, 64, 65, 66, 67, 68, 69, 70);
 
 // ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
@@ -731,12 +738,17 @@ struct Terms {
 };
 
 // The empty policy: K and V are loaded as they are.
-__device__ __forceinline__ const char *rounded_tile(const Params &, int, int, int)
+__device__ __forceinline__ const char *rounded_keys(const Params &, int64)
 {
     return nullptr;
 }
 
-__device__ __forceinline__ int64 bytes_of_keys(const Params &)
+__device__ __forceinline__ const char *rounded_values(const Params &, int64)
+{
+    return nullptr;
+}
+
+template <class... Any> __device__ __forceinline__ int64 number_of_tile(const Any &...)
 {
     return 0;
 }
@@ -2622,24 +2634,33 @@ struct Loads {
     }
 
     // Waits until the stage is empty, then loads a tile that the step before has rounded.
+    template <int kBytes>
     __device__ __forceinline__ void load_bytes_tile(const char *tile, const Stage &stage, uint32 empty, uint32 full,
                                                     uint32 area)
     {
         barrier_wait(empty, stage.parity ^ 1);
-        barrier_expect(full, kTileBytes);
-        load_bytes(area + stage.index * kTileBytes, tile, kTileBytes, full);
+        barrier_expect(full, kBytes);
+        load_bytes(area + stage.index * kBytes, tile, kBytes, full);
     }
 
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
-                  barriers.smem + kKArea);
+        if constexpr (kRounded)
+            load_bytes_tile<kTileBytes>(rounded_keys(p, number_of_tile(p, coord.batch, kv_head, tile)), k,
+                                        barriers.k(k.index).empty, barriers.k(k.index).full, barriers.smem + kKArea);
+        else
+            load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
+                      barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
-                  barriers.smem + kVArea);
+        if constexpr (kRounded)
+            load_bytes_tile<kVTileBytes>(rounded_values(p, number_of_tile(p, coord.batch, kv_head, tile)), v,
+                                         barriers.v(v.index).empty, barriers.v(v.index).full, barriers.smem + kVArea);
+        else
+            load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
+                      barriers.smem + kVArea);
     }
 
     __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
@@ -2779,13 +2800,34 @@ __device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coo
     fence_products();
     named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows of Q are complete
 }
+// ---- programmatic dependent launch: a kernel starts while the one before it runs; SM 9.0 and newer -------------
+//
+// A launch with this attribute (runtime/cuda/launch.c) starts when all blocks of the kernel before have called
+// let_next_step_begin, or have ended, and there is room. Elsewhere kernels follow each other, and these functions do
+// nothing.
+
+__device__ __forceinline__ void let_next_step_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the kernel before has ended and its writes are visible. All threads must wait, so that this kernel ends
+// after it.
+__device__ __forceinline__ void await_step_before()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work tile (work.cuh).
-// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh, bytes_consumer.cuh); the last warpgroup is the producer
-// (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles that need
-// a mask come first (forward/tiles.cuh).
+// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh, bytes_consumer.cuh); the last warpgroup is the
+// producer (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles
+// that need a mask come first (forward/tiles.cuh).
 //
 //     producer    wait until a stage is empty | load K(j) | load V(j+1) | ...
 //     consumers   wait for Q | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
