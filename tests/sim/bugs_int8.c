@@ -11,7 +11,7 @@
 
 #define BYTES                                                                                                          \
     {                                                                                                                  \
-        "fwd_bytes_sm90", "groups=2 bc=128"                                                                            \
+        "fwd_bytes_sm90", "groups=2 bc=128 overlap=0"                                                                  \
     }
 #define BYTES_SHAPE "scores=int8,pv=fp8,Sq=150,Sk=333"
 
@@ -98,7 +98,12 @@ static const bug bugs[] = {
     {"bytes: Q is read before all of its rows are rounded", "h200", BYTES,
      "    named_barrier(1 + kGroups + group.index, 128);  // all rows", "    // all rows", 1, BYTES_SHAPE, "race",
      NULL},
-    {"bytes: a product with the mean key left out of LSE", "h200", BYTES, "row.max[0][h] += q.mean[h];", ";", 1,
+    {"bytes: a product with the mean key left out of LSE", "h200", BYTES, "/ scale_log2 + q.mean[h];", "/ scale_log2;",
+     1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes: row sums of half of P", "h200", BYTES, "0x38383838", "0x30303030", 1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes: row sums that are not rescaled", "h200", BYTES, "row.sum[0][h] *= rescale.by[0][h];", ";", 1, BYTES_SHAPE,
+     "x the bound", NULL},
+    {"bytes: P of the columns of another pair", "h200", BYTES, "bits[n + 1][h], 0x6420", "bits[n + 1][h], 0x4620", 1,
      BYTES_SHAPE, "x the bound", NULL},
     {"bytes: V that is read before it is rounded", "h200", BYTES, "await_step_before();  // K and V", ";  // K and V",
      1, BYTES_SHAPE, "early", NULL},
