@@ -48,7 +48,11 @@ struct AlibiOfRows : FirstColumn {
     // is after a row's own position.
     template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
     {
-        return alibi_term<kBefore>(slope[m][h], to_last(tile, m, h), -float(key_column(n) + e - last_column()));
+        // Rows of one head have distances in common, which are computed once: row 8 at column 8 has that of row 0 at 0.
+        constexpr bool kShared = !kBefore && !kPackedHeads;
+        const int column = key_column(n) + e - last_column() - (kShared ? m * 16 + h * 8 : 0);
+        const float base = kShared ? to_last(tile, 0, 0) : to_last(tile, m, h);
+        return alibi_term<kBefore>(slope[m][h], base, -float(column));
     }
 
     // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
