@@ -6,7 +6,7 @@ M.axis = {name = "alibi", says = "-slope * |distance of query and key| is added 
 M.adds, M.fp32 = true, true
 
 -- Returns the fp32 instructions that it adds for each score: about one if all keys are on one side of the query, else
--- two.
+-- up to two.
 function M.fp32_per_score(v)
    return v.causal == 1 and 1.2 or 2
 end

@@ -3,11 +3,21 @@
 #include "forward/columns.cuh"
 #include "forward/coord.cuh"
 
-// This lane's first column in tile 0, kept if ALiBi is computed by the product (kAlibiMma).
+// If the part of a row and that of a column are computed separately, columns count from the tile's last one. Then no
+// part is larger than the term, because no key is after the row's own position. fp32 rounds parts as finely as the
+// term, and calls with other tiles or other keys have nearly the same scores.
+
+// Returns a lane's last column in a tile, relative to its first one.
+__device__ __forceinline__ int last_column()
+{
+    return key_column(kColTiles - 1) + 1;
+}
+
+// This lane's first column, relative to the tile's last one, kept if ALiBi is computed by the product (kAlibiMma).
 struct KeptColumn {
     float first_column;
 
-    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys)) {}
+    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys - (kBc - 1))) {}
 };
 
 struct NoColumn {
@@ -38,7 +48,11 @@ struct AlibiOfRows : FirstColumn {
     // is after a row's own position.
     template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
     {
-        return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc) + shift, -float(key_column(n) + e));
+        // Rows of one head have distances in common, which are computed once: row 8 at column 8 has that of row 0 at 0.
+        constexpr bool kShared = !kBefore && !kPackedHeads;
+        const int column = key_column(n) + e - last_column() - (kShared ? m * 16 + h * 8 : 0);
+        const float base = kShared ? to_last(tile, 0, 0) : to_last(tile, m, h);
+        return alibi_term<kBefore>(slope[m][h], base, -float(column));
     }
 
     // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
@@ -47,7 +61,7 @@ struct AlibiOfRows : FirstColumn {
         if constexpr (kAlibiMma)
             return -slope[m][h] * (position[m][h] + first_column - float(tile * kBc) + shift);
         else
-            return -slope[m][h] * (position[m][h] - float(tile * kBc) + shift);
+            return -slope[m][h] * to_last(tile, m, h);
     }
 
     // ... and the part of the column, added to the score.
@@ -56,7 +70,13 @@ struct AlibiOfRows : FirstColumn {
         if constexpr (kAlibiMma)
             return fmaf(slope[m][h], first_column + float(key_column(n) + e), score);
         else
-            return fmaf(slope[m][h], float(key_column(n) + e), score);
+            return fmaf(slope[m][h], float(key_column(n) + e - last_column()), score);
+    }
+
+    // Returns the distance of a row to this lane's last column in a tile.
+    __device__ __forceinline__ float to_last(int tile, int m, int h) const
+    {
+        return position[m][h] - float(tile * kBc + last_column()) + shift;
     }
 
     // kAlibiMma: true if 16 bits hold the slope, so that the product contains slope * column. If false, it is added

@@ -9,15 +9,23 @@
 // same for all keys of the tile goes to the softmax (forward/terms.cuh); slope * column remains. It is computed by one
 // more k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So it
 // needs no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of a row.
+// Columns count from the tile's last one, so no part of a term is larger than the term.
 
 static_assert(kBc <= 256, "columns of a tile are numbers in 16 bits");
+
+// Returns the number of a tile's column: 0 or less.
+__device__ __forceinline__ float column_number(int column)
+{
+    return float(column - (kBc - 1));
+}
 
 // Writes the extra columns of K, once per block. Eight keys of eight columns are contiguous (128 bytes); the other
 // eight columns follow them.
 __device__ __forceinline__ void put_extra_k_columns(uint32 smem)
 {
     for (int key = threadIdx.x; key < kBc; key += kThreads) {
-        const uint32 to = smem + kExtraKArea + key / 8 * 256 + key % 8 * 16, both = pack2(float(key), float(key));
+        const uint32 to = smem + kExtraKArea + key / 8 * 256 + key % 8 * 16;
+        const uint32 both = pack2(column_number(key), column_number(key));
         store_shared_16(to, uint4{both, 0, 0, 0});
         store_shared_16(to + 128, uint4{both & 0xffff, 0, 0, 0});
     }
@@ -50,7 +58,7 @@ __device__ __forceinline__ void add_slopes(float (&s)[kRowTiles][kColTiles][4], 
     const bool has = lane % 4 == 0;
 #pragma unroll
     for (int n = 0; n < kColTiles; n++) {
-        const float key = float(n * 8 + lane / 4);
+        const float key = column_number(n * 8 + lane / 4);
         mma_k16(s[0][n], slopes, has ? pack2(key, key) : 0, has ? pack2(key, 0.0f) : 0);
     }
 }
