@@ -71,8 +71,8 @@ static const bug bugs[] = {
      "\"+r\"(sum[i / 2 * 2]), \"+r\"(sum[i / 2 * 2 + 1])", 1, INT8_SHAPE, "x the bound", NULL},
     {"int8: a mean of too few keys", "a100", INT8, "total /= count;", "total /= count + 1;", 1, INT8_SHAPE, NULL,
      NULL}, /* any vector will do, if Q has its product with the same one */
-    {"int8: the largest number of another group of keys", "a100", INT8, "memory.rounding[keys.row % 8 / 2]",
-     "memory.rounding[(keys.row % 8 / 2 + 1) % 4]", 1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: the largest number of another group of keys", "a100", INT8, "[keys.row % 8 / 2];",
+     "[(keys.row % 8 / 2 + 1) % 4];", 1, INT8_SHAPE, "x the bound", NULL},
     {"int8: rows after the last key", "a100", INT8, "key_of(tile, r) < keys.seq_k(p)",
      "key_of(tile, r) <= keys.seq_k(p)", 1, INT8_SHAPE, "illegal address", "quantise.cuh"},
     {"int8: the same keys twice", "a100", INT8, "parcels.read(p, keys, tile + 1);", "parcels.read(p, keys, tile);", 1,
