@@ -4,6 +4,7 @@
 --   overlap   1: P V of a tile runs during the softmax of the next one, and has registers of its own. 0: S and the sums
 --             of P V share registers, and the warpgroups' products and softmax alternate
 local axes_of = require("core.axes")
+local elements = require("core.elements")
 local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
@@ -25,13 +26,17 @@ local register_shares = {
    {load = 32, group = 160, most = 120, resident = 1},
 }
 
--- Constants of the model.
+-- Constants of the model, fitted to times of an H100 (2026-11-28): 16 heads of 16384 rows with D = 64, 128, 256, and 32
+-- of 4096 with D = 64 and 128.
 local fit = {
-   tensor = 5500,   -- FLOP per clock and SM, below the data sheet's 8192 as for 16 bits
-   fp32 = 5,        -- instructions for each score
-   exposed = {0.9, 0.36, 0.2}, -- share of the shorter of products and softmax that is not hidden, by warpgroups
-   overlapped = 0.8, -- factor of that share with overlap=1
-   tile = 150, prologue = 3600, launch = 0.9,
+   tensor = 7800, -- FLOP per clock and SM
+   fp32 = 6,      -- instructions for each score
+   tile = 350,    -- clocks of a tile of keys besides
+   exposed = {0.8, 0.55, 0.55}, -- share of the shorter of products and softmax that is not hidden, by warpgroups
+   overlapped = 0.95, -- factor of that share with overlap=1
+   prologue = {[0] = 14400, 6600}, -- clocks of a block besides its tiles of keys, by persistent
+   launch = 0.9,
+   rounding = 3, -- time of the step that rounds K and V, over that of rounding K alone as int8.lua has it
 }
 
 -- V has eight more columns in shared memory, of which one is 1: P V has the row sums, too.
@@ -60,7 +65,7 @@ local axes = axes_of.joined(kinds.axes(256), none, {
    precision.demanded(precision.axes[2], "int8", "the problem does not permit 8-bit scores"),
    precision.demanded(precision.axes[3], "fp8", "the problem does not permit values in e4m3"),
    {name = "groups", values = {1, 2, 3}},
-   {name = "bc", values = {96, 128, 192}},
+   {name = "bc", values = {96, 128, 192, 224, 256}},
    {name = "overlap", values = {0, 1}, unless = cannot_overlap},
    {name = "persistent", values = {0, 1}},
 })
@@ -91,9 +96,11 @@ local function smem_bytes(v)
    return bytes_of(v, has_own_place(v))
 end
 
+-- O, and S or, later, P and the sums of P V. With overlap=1 these are alive together, and factors of O, too.
 local function live_registers(v)
    local s, sums = v.bc // 2, (part_of(v) + more_columns) // 2 + (v.d > 128 and 32 or 0)
-   return v.d // 2 + v.bc // 8 + (v.overlap == 1 and s + sums or math.max(s, sums))
+   local later = v.bc // 8 + sums
+   return v.d // 2 + (v.overlap == 1 and s + later + 6 or math.max(s, later))
 end
 
 local function unfit(v)
@@ -111,13 +118,14 @@ local function cost(v, problem, arch)
    local exposed = fit.exposed[v.groups] * (v.overlap == 1 and fit.overlapped or 1)
    local facts = {
       br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1, resident = 1, d_pad = v.d, dv_pad = v.d,
+      key_share = 1 / elements.bytes(v), -- bytes of K and V in the workspace, over the tensors'
       smem_bytes = smem_bytes(v), bytes_per_score = 0,
    }
    local function clocks(blocks)
       return blocks * (math.max(tensor, softmax) + exposed * math.min(tensor, softmax)) + fit.tile
    end
-   return fit.launch + int8.us(v, problem, arch) * 2
-      + plain_cost.spread({br = facts.br, bc = v.bc}, facts, problem, arch, 1, clocks, fit.prologue, 1)
+   return fit.launch + int8.us(v, problem, arch) * fit.rounding
+      + plain_cost.spread({br = facts.br, bc = v.bc}, facts, problem, arch, 1, clocks, fit.prologue[v.persistent], 1)
 end
 
 -- Returns the products (templates/hopper/wgmma_bytes.cuh): Q K^T; P V, whose last part has the row sums; its other

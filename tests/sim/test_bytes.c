@@ -203,7 +203,7 @@ static void test_shapes(void)
 {
     static const trial all[] = {
         {"groups=2 bc=128 overlap=1 persistent=0", 64, 0, 200, 333, 2, 1, false},
-        {"groups=3 bc=128 overlap=1 persistent=1", 64, 1, 300, 470, 4, 2, true},
+        {"groups=3 bc=128 overlap=0 persistent=1", 64, 1, 300, 470, 4, 2, true},
         {"groups=2 bc=192 overlap=1 persistent=1", 64, 1, 250, 250, 1, 1, false},
         {"groups=1 bc=96 overlap=1 persistent=0", 128, 1, 100, 231, 2, 2, false},
         {"groups=2 bc=96 overlap=1 persistent=1", 128, 0, 130, 65, 4, 1, true},
@@ -211,6 +211,8 @@ static void test_shapes(void)
         {"groups=2 bc=128 overlap=0 persistent=0", 256, 1, 200, 300, 2, 1, false},
         {"groups=2 bc=96 overlap=0 persistent=1", 256, 0, 70, 129, 1, 1, true},
         {"groups=1 bc=96 overlap=0 persistent=0", 192, 1, 65, 190, 2, 1, false},
+        {"groups=2 bc=256 overlap=0 persistent=1", 128, 1, 300, 700, 2, 1, false},
+        {"groups=2 bc=224 overlap=0 persistent=1", 64, 1, 300, 500, 1, 1, true},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         test_accuracy(&all[i], NORMAL, 0.055, 0.05);
