@@ -135,8 +135,8 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         scale = width ** -0.5 if scale is None else scale
         query, key, value = padded(query, key, value)
     query, key, value = (readable(tensor, 2) for tensor in (query, key, value))
-    out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask,
-                    dropout_p=dropout_p, **dict(zip(_native.PERMISSIONS, permissions)))
+    out: Tensor = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd",
+                            bias=attn_mask, dropout_p=dropout_p, **dict(zip(_native.PERMISSIONS, permissions)))
     return out[..., :columns].reshape(wanted) if out.shape != wanted else out
 
 

@@ -260,8 +260,8 @@ typedef struct fa2py_call {
 
 /* Parse one argument each. */
 bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth); /* NULL and None: false */
-/* Each value is a word, or its number; NULL and None: 0, no permission. */
-bool fa2py_parse_permissions(PyObject *const values[FA2PY_PERMISSIONS], int32_t ret_numbers[FA2PY_PERMISSIONS]);
+/* values, ret_numbers: FA2PY_PERMISSIONS. A value is a word, or its number; NULL and None: 0, no permission. */
+bool fa2py_parse_permissions(PyObject *const *values, int32_t *ret_numbers);
 /* Sets the fields of permissions. NULL: to 0. */
 void fa2py_permit(fa2_problem *problem, const int32_t *numbers);
 /* "write" or "merge"; NULL and None: FA2_PARTIAL_NONE. */
