@@ -223,12 +223,12 @@ typedef enum fa2_op {
  *
  * FA2_FP32 is for forward and backward, with at most 256 columns. These give FA2_E_UNSUPPORTED: merge, softcap,
  * dropout, leftpad, cache_rows, append, v_in_k, carry, and kv in 8 bits. The permissions FA2_SUMS_FAST,
- * FA2_SCORES_INT8 and FA2_PV_FP8 are allowed and have no effect. The tuner times two kinds of kernels: with FMA instructions, and from
- * SM 8.0 on with three TF32 products in place of each fp32 product. With normal numbers, 2048 keys and head_dim 128, O
- * and the gradients differ from exact ones by less than 2e-6 of their size (relative L1). That grows with the square
- * root of the number of keys. No kernel of fp32 divides the keys (backward: the queries) among blocks, so decoding is
- * slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where FMA instructions would
- * not. */
+ * FA2_SCORES_INT8 and FA2_PV_FP8 are allowed and have no effect. The tuner times two kinds of kernels: with FMA
+ * instructions, and from SM 8.0 on with three TF32 products in place of each fp32 product. With normal numbers, 2048
+ * keys and head_dim 128, O and the gradients differ from exact ones by less than 2e-6 of their size (relative L1). That
+ * grows with the square root of the number of keys. No kernel of fp32 divides the keys (backward: the queries) among
+ * blocks, so decoding is slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where
+ * FMA instructions would not. */
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1, FA2_FP32 = 2 } fa2_dtype;
 
 /* The element type of a bias. BOOL is a mask of one byte per score, in which 0 hides the key. The last three are for
