@@ -19,24 +19,26 @@ local window = require("features.window")
 
 local M = {name = "fwd_bytes_sm90"}
 
--- By the number of warpgroups: registers of a thread that loads and of one that computes, how many S, O, P and sums of
--- P V may take, and for how many blocks on an SM registers suffice. With more than `most`, kernels spill.
+-- By the number of warpgroups, as in forward_sm90.lua: registers of a thread that loads and of one that computes; how
+-- many S, O, P and sums of P V may take; for how many blocks on an SM registers suffice; columns of S.
 local register_shares = {
-   {load = 24, group = 232, most = 204, resident = 2}, {load = 24, group = 240, most = 212, resident = 1},
-   {load = 32, group = 160, most = 120, resident = 1},
+   {load = 24, group = 232, most = 204, resident = 2, columns = 192},
+   {load = 24, group = 240, most = 212, resident = 1, columns = 256},
+   {load = 32, group = 160, most = 120, resident = 1, columns = 192},
 }
 
 -- Constants of the model, fitted to times of an H100 (2026-11-28): 16 heads of 16384 rows with D = 64, 128, 256, and 32
 -- of 4096 with D = 64 and 128.
 local fit = {
-   tensor = 7800, -- FLOP per clock and SM
-   fp32 = 6,      -- instructions for each score
-   tile = 350,    -- clocks of a tile of keys besides
+   tensor = 6900, -- FLOP per clock and SM
+   fp32 = 6.8,    -- instructions for each score
+   tile = 400,    -- clocks of a tile of keys besides
    exposed = {0.8, 0.55, 0.55}, -- share of the shorter of products and softmax that is not hidden, by warpgroups
    overlapped = 0.95, -- factor of that share with overlap=1
-   prologue = {[0] = 14400, 6600}, -- clocks of a block besides its tiles of keys, by persistent
+   prologue = {[0] = 16800, 7700}, -- clocks of a block besides its tiles of keys, by persistent
    launch = 0.9,
    rounding = 3, -- time of the step that rounds K and V, over that of rounding K alone as int8.lua has it
+   first = 7,     -- us of that step before its first tile is there
 }
 
 -- V has eight more columns in shared memory, of which one is 1: P V has the row sums, too.
@@ -104,7 +106,8 @@ local function live_registers(v)
 end
 
 local function unfit(v)
-   return live_registers(v) > register_shares[v.groups].most and "S, P and O need too many registers"
+   local share = register_shares[v.groups]
+   return (live_registers(v) > share.most or v.bc > share.columns) and "S, P and O need too many registers"
 end
 
 local function stores_by_map(v)
@@ -124,7 +127,7 @@ local function cost(v, problem, arch)
    local function clocks(blocks)
       return blocks * (math.max(tensor, softmax) + exposed * math.min(tensor, softmax)) + fit.tile
    end
-   return fit.launch + int8.us(v, problem, arch) * fit.rounding
+   return fit.launch + fit.first + int8.us(v, problem, arch) * fit.rounding
       + plain_cost.spread({br = facts.br, bc = v.bc}, facts, problem, arch, 1, clocks, fit.prologue[v.persistent], 1)
 end
 
