@@ -27,7 +27,7 @@ M.axis = {
 local keys_of_block = 256
 
 function M.is_on(v)
-   return v.qk == "int8" or v.overlap ~= nil -- the latter: forward_bytes_sm90.lua
+   return v.qk == "int8"
 end
 
 -- Returns the columns of rows of K in shared memory, as if they were elements. 8-bit rows are whole k32 steps.
@@ -61,17 +61,22 @@ end
 -- compiled: with up to 8 too many they spill 4 bytes at most.
 M.tolerated = 8
 
+-- Returns true for fwd_bytes_sm90, whose step rounds V, too.
+local function rounds_values(v)
+   return v.groups ~= nil
+end
+
 -- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles. For
 -- fwd_bytes_sm90 the rows that they read at a time are at most the 32 keys of a scale.
 local function threads_of_block(v)
-   if v.overlap then
+   if rounds_values(v) then
       return math.min(4 * v.d, 512)
    end
    return v.bc * M.key_columns(v) > 4096 and 512 or 256
 end
 
 local function tiles_of_block(v)
-   return math.max((v.overlap and 2 or 1) * keys_of_block // v.bc, 1)
+   return math.max((rounds_values(v) and 2 or 1) * keys_of_block // v.bc, 1)
 end
 
 -- Returns us of the step: a launch, and the bytes that it reads and writes.

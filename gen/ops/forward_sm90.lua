@@ -265,7 +265,7 @@ end
 function M.names(v)
    local names = M.shared_names(v, v.bc, v.d)
    names.speculates = speculates(v)
-   names.rounded, names.overlap = false, 0
+   names.rounded = false
    names.bias_in_accumulator, names.alibi_mma = v.bias_in_accumulator == 1, v.alibi_mma == 1
    names.packed_heads = v.pack == 1
    names.own_place, names.side_stages = has_own_place(v), side_stages(v)

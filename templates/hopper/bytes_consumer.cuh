@@ -8,12 +8,8 @@
 // ---- consumer of 8-bit tiles: a warpgroup that computes 64 rows of O -----------------------------------------------
 //
 // The accumulator of e4m3 products keeps fewer bits than fp32. So P V of each tile is a sum of its own, which is scaled
-// and added to O in fp32. With kOverlaps that product runs during the softmax of the next tile:
-//
-//     start S(j) | start P(j-1) V(j-1) | wait for S(j) | softmax | wait, add to O | rescale O
-//
-// Otherwise S and these sums share registers, and other warpgroups keep the tensor cores busy. Parts of kPartColumns
-// columns follow each other, two at a time. The last one has the row sums, too:
+// and added to O in fp32. S and these sums share registers; while a warpgroup is in its softmax, others keep the tensor
+// cores busy. Parts of kPartColumns columns follow each other, two at a time. The last one has the row sums, too:
 //
 //     start S(j) | wait | softmax | rescale O | start parts 0 and 1 of P(j) V(j) | wait, add part 0 | start part 2 ...
 
@@ -60,7 +56,6 @@ struct BytesRows {
         each_of<kColTiles, 4>([&](int n, int e) { sums[n][e] = __float_as_uint(kStart); });
         pin_integers(sums);
         barrier_wait(barriers.k(group.k.index).full, group.k.parity);
-        group.ping_pong.take();
         start_integers(sums, q_smem, smem + kKArea + group.k.index * kTileBytes);
     }
 
@@ -147,44 +142,7 @@ struct BytesRows {
                 row.sum[0][h] *= rescale.by[0][h];
     }
 
-    // kOverlaps: S and P of the tile, and O += P V of the tile before, unless this is the first one.
-    template <bool kMasked, bool kFirst> __device__ __forceinline__ void overlapped_step()
-    {
-        PBits bits;
-        float scales[kScaleGroups];
-        load_scales(scales);
-        const float value_scale = kFirst ? 0.0f : __ldg(value_scales + tile + 1);
-        start_s();
-        if constexpr (!kFirst) {
-            await_v();
-            start_part(0);
-        }
-        group.ping_pong.pass();
-        wgmma_wait<kFirst ? 0 : 1>();
-        const Rescale rescale = softmax<kMasked>(bits, scales);
-        if constexpr (!kFirst) {
-            wgmma_wait<0>();
-            add_part(0, value_scale);
-            release_v();
-            rescale_rows(rescale);
-        }
-        pack_p(bits, probabilities);
-    }
-
-    // O += P V of the last tile.
-    __device__ __forceinline__ void end()
-    {
-        const float value_scale = __ldg(value_scales + tile + 1);
-        group.ping_pong.take();
-        await_v();
-        start_part(0);
-        group.ping_pong.pass();
-        wgmma_wait<0>();
-        add_part(0, value_scale);
-        release_v();
-    }
-
-    // Else: S, P and O += P V of the tile.
+    // One step: S, P and O += P V of the tile.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
         PBits bits;
@@ -192,8 +150,7 @@ struct BytesRows {
         load_scales(scales);
         const float value_scale = __ldg(value_scales + tile);
         start_s();
-        group.ping_pong.pass();
-        wgmma_wait<0>();
+        wgmma_wait<0>();  // S is there
         rescale_rows(softmax<kMasked>(bits, scales));
         pack_p(bits, probabilities);
         await_v();
@@ -210,16 +167,7 @@ struct BytesRows {
         }
         release_v();
     }
-
-    template <bool kMasked, bool kFirst> __device__ __forceinline__ void any_step()
-    {
-        if constexpr (kOverlaps)
-            overlapped_step<kMasked, kFirst>();
-        else
-            step<kMasked>();
-    }
 };
-static_assert(!kOverlaps || kPartColumns == kHeadDim, "P V that runs during a softmax has one part");
 
 // Computes O of 64 rows that see at least one key. O is not yet divided by the row sums.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
@@ -249,19 +197,17 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                    part,
                    probabilities,
                    tile};
-    rows.any_step<true, true>();
+    rows.step<true>();
     tile--;
 #pragma unroll 1
     for (; tile >= tiles.unmasked; tile--)
-        rows.any_step<true, false>();
+        rows.step<true>();
 #pragma unroll 1
     for (; tile >= 0; tile--)
-        rows.any_step<false, false>();
+        rows.step<false>();
     if constexpr (kOwnOPlace)
         group.release_q(barriers);
-    if constexpr (kOverlaps)
-        rows.end();
-    if constexpr (!kOwnOPlace)
+    else
         named_barrier(1 + kGroups + group.index, 128);  // Q of this warpgroup is read: O comes into its place
     finish_rows(q, row, p.scale_log2);
 }

@@ -11,7 +11,7 @@
 
 #define BYTES                                                                                                          \
     {                                                                                                                  \
-        "fwd_bytes_sm90", "groups=2 bc=128 overlap=0"                                                                  \
+        "fwd_bytes_sm90", "groups=2 bc=128"                                                                  \
     }
 #define BYTES_SHAPE "scores=int8,pv=fp8,Sq=150,Sk=333"
 

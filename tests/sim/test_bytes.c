@@ -187,7 +187,7 @@ static void test_accuracy(const trial *t, numbers which, double most, double mos
 
 static void test_distributions(void)
 {
-    const trial t = {.axes = "groups=2 bc=128 overlap=0 persistent=0",
+    const trial t = {.axes = "groups=2 bc=128 persistent=0",
                      .d = 128,
                      .queries = 128,
                      .keys = 2048,
@@ -202,24 +202,24 @@ static void test_distributions(void)
 static void test_shapes(void)
 {
     static const trial all[] = {
-        {"groups=2 bc=128 overlap=1 persistent=0", 64, 0, 200, 333, 2, 1, false},
-        {"groups=3 bc=128 overlap=0 persistent=1", 64, 1, 300, 470, 4, 2, true},
-        {"groups=2 bc=192 overlap=1 persistent=1", 64, 1, 250, 250, 1, 1, false},
-        {"groups=1 bc=96 overlap=1 persistent=0", 128, 1, 100, 231, 2, 2, false},
-        {"groups=2 bc=96 overlap=1 persistent=1", 128, 0, 130, 65, 4, 1, true},
-        {"groups=3 bc=96 overlap=0 persistent=1", 64, 1, 400, 333, 1, 1, false},
-        {"groups=2 bc=128 overlap=0 persistent=0", 256, 1, 200, 300, 2, 1, false},
-        {"groups=2 bc=96 overlap=0 persistent=1", 256, 0, 70, 129, 1, 1, true},
-        {"groups=1 bc=96 overlap=0 persistent=0", 192, 1, 65, 190, 2, 1, false},
-        {"groups=2 bc=256 overlap=0 persistent=1", 128, 1, 300, 700, 2, 1, false},
-        {"groups=2 bc=224 overlap=0 persistent=1", 64, 1, 300, 500, 1, 1, true},
+        {"groups=2 bc=128 persistent=0", 64, 0, 200, 333, 2, 1, false},
+        {"groups=3 bc=128 persistent=1", 64, 1, 300, 470, 4, 2, true},
+        {"groups=2 bc=192 persistent=1", 64, 1, 250, 250, 1, 1, false},
+        {"groups=2 bc=96 persistent=0", 128, 1, 100, 231, 2, 2, false},
+        {"groups=2 bc=96 persistent=1", 128, 0, 130, 65, 4, 1, true},
+        {"groups=3 bc=96 persistent=1", 64, 1, 400, 333, 1, 1, false},
+        {"groups=2 bc=128 persistent=0", 256, 1, 200, 300, 2, 1, false},
+        {"groups=2 bc=96 persistent=1", 256, 0, 70, 129, 1, 1, true},
+        {"groups=2 bc=96 persistent=0", 192, 1, 65, 190, 2, 1, false},
+        {"groups=2 bc=256 persistent=1", 128, 1, 300, 700, 2, 1, false},
+        {"groups=2 bc=256 persistent=1", 64, 1, 300, 500, 1, 1, true},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         test_accuracy(&all[i], NORMAL, 0.055, 0.05);
 }
 
 static const trial small = {
-    .axes = "groups=2 bc=96 overlap=1 persistent=0", .d = 64, .queries = 128, .keys = 192, .heads_q = 1, .heads_kv = 1};
+    .axes = "groups=2 bc=96 persistent=0", .d = 64, .queries = 128, .keys = 192, .heads_q = 1, .heads_kv = 1};
 
 /* Each query finds one key: the score of its key is 50 above the others. */
 static void test_one_key(void)

@@ -334,7 +334,6 @@ constexpr DropoutForm kDropoutForm = DropoutForm::none;
 constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
 constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
 constexpr bool kRounded = kQuantThreads > 0;  // Q and K become 8-bit integers, and P and V e4m3 numbers
-constexpr bool kOverlaps = 0 == 1;   // kRounded: P V of a tile runs during the softmax of the next one
 constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
