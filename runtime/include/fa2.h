@@ -296,11 +296,14 @@ typedef enum fa2_pv {
  *   without rounded scores.
  *
  * FA2_PV_FP8 in detail:
- * - Kernels of SM 9.0 use it, if scores are INT8, too. head_dim is 64, 128, 192 or 256. The problem may be causal, and
- *   no other feature is set. For other problems, cards and heads the permission has no effect.
- * - V has a step before each call as K has, in half of its bytes. 32 to 128 keys have one scale. P is rounded relative
- *   to the row's largest score. Sums over a tile of keys are added in fp32.
- * - O differs from exact O by about 4 % of its size, on normal numbers and with outliers. LSE is as with INT8 alone.
+ * - Kernels of SM 9.0 use it, if scores are INT8, too. head_dim is 64, 128, 192 or 256, and seq_q is more than 64. The
+ *   problem may be causal, and no other feature is set. For other problems and cards the permission has no effect.
+ * - V has a step before each call as K has, in half of its bytes. A tile of keys, at most 256, has one scale. Sums over
+ *   a tile are added in fp32.
+ * - P is the e4m3 number whose bits are the score's, in eighths of a power of two. It differs from the exact P by at
+ *   most 9 %, and by 3 % in the mean. P below 2^-13 of a row's largest one may be 0.
+ * - O differs from exact O by about 4 % of its size (relative L1), on normal numbers, with means and with outliers.
+ * - LSE has the sum of these P. It differs by less than 0.01 if many keys have weight, and by at most 0.09.
  * - An infinity or a NaN in V makes its column of O NaN, in all rows that see a key in the same tile. */
 
 /* The type of K and V in memory.
