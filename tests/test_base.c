@@ -273,6 +273,7 @@ static void test_problem_check(void)
          "window_left and window_right say how far it reaches"},
         {offsetof(fa2_problem, sums), 2, "sums is 2; it must be one of 0 (fp32), 1 (fast)"},
         {offsetof(fa2_problem, scores), -1, "scores is -1; it must be one of 0 (exact), 1 (int8)"},
+        {offsetof(fa2_problem, pv), 2, "pv is 2; it must be one of 0 (exact), 1 (fp8)"},
         {offsetof(fa2_problem, kv), 3, "kv is 3; it must be one of 0 (dtype), 1 (int8), 2 (fp8)"},
         {offsetof(fa2_problem, reserved[0]), 1, "reserved[0] is 1"},
     };
@@ -303,6 +304,13 @@ static void test_problem_check(void)
     wide.scores = FA2_SCORES_INT8;
     CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "scores is int8; the operation backward has no scores");
+    wide.scores = FA2_SCORES_EXACT;
+    wide.pv = FA2_PV_FP8;
+    CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "pv is fp8; the operation backward has no pv");
+    wide.op = FA2_OP_FORWARD;
+    wide.head_dim = 128;
+    CHECK_EQ(fa2i_problem_check(&wide), FA2_OK); /* without effect, because scores are exact */
 }
 
 /* fp32: messages name both the type and what it lacks. */
@@ -334,6 +342,7 @@ static void test_fp32(void)
     permitted.dtype = FA2_FP32;
     permitted.sums = FA2_SUMS_FAST;
     permitted.scores = FA2_SCORES_INT8;
+    permitted.pv = FA2_PV_FP8;
     CHECK_EQ(fa2i_problem_check(&permitted), FA2_OK);
     permitted = good;
     permitted.dtype = FA2_FP32;

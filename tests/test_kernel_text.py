@@ -28,7 +28,7 @@ TEMPLATES = os.path.join(TOP, "templates")
 
 # The most that there may be: lines that begin with '@', values $(...), strings of Lua that hold C++; and lines of a
 # function's head and body, and of a step's body.
-BARS = {"template lines": 146, "spliced values": 100, "strings of C++ in Lua": 0,
+BARS = {"template lines": 150, "spliced values": 100, "strings of C++ in Lua": 0,
         "lines of a device function": 100, "lines of a mainloop step": 40}
 CPP = re.compile(r"\bk[A-Z]\w+|\bcoord\.|\bp\.[a-z]|::|\bconst |\bauto |\bsmem\b|\buint32\b|\bunsigned\b|\[m\]|^ \* |"
                  r"\(p\)|\(\)$|range\.|tiles\.|batch_head")

@@ -117,7 +117,7 @@ static void test_unknown_columns(void)
     static const char junk[] = "batch,pre\001set\n";
     CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"pre\\x01set\"; the columns are op,batch,");
-    CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,sums,scores,kv,partial,kv_scales,carry,calls,origin");
+    CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,sums,scores,pv,kv,partial,kv_scales,carry,calls,origin");
     CHECK_EQ(add_csv_bytes(&shapes, "batch,k\xc3\xa4usal\n", 15), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"k\xc3\xa4usal\"; the columns are");
     CHECK_EQ(add_csv_bytes(&shapes, "preset,batch\n", 13), FA2_E_INVALID); /* a column of presets.csv only */
@@ -136,7 +136,7 @@ static void test_cut_off(void)
         "1:4: unknown column \"se\"; the columns are op,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,"
         "head_dim_v,v_in_k,dtype,causal,softcap,window,window_left,window_right,deterministic,alibi,sinks,"
         "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
-        "rotary_dim,sums,scores,kv,partial,kv_scales,carry,calls,origin; line 1 has no end, so the file may be cut off "
+        "rotary_dim,sums,scores,pv,kv,partial,kv_scales,carry,calls,origin; line 1 has no end, so the file may be cut off "
         "there: take a whole "
         "copy, or remove the line");
     check_refused(HEADER "2,4,4,1,33,64,fp16,", "2:8: causal is \"\"; it must be 0 or 1; line 2 has no "
@@ -227,7 +227,7 @@ static void test_wrong_text(void)
     static const char keys[] =
         "the keys are op, B, Hq, Hkv, Sq, Sk, D, Dv, v_in_k, dtype, causal, softcap, window, Wl, "
         "Wr, deterministic, alibi, sinks, bias, dropout, seqused, varlen, Tq, Tk, paged, page, "
-        "leftpad, cache_rows, append, rotary, rotary_dim, sums, scores, kv, partial, kv_scales, carry";
+        "leftpad, cache_rows, append, rotary, rotary_dim, sums, scores, pv, kv, partial, kv_scales, carry";
     char expected[300];
     snprintf(expected, sizeof expected, "unknown key \"H\"; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);

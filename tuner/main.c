@@ -96,8 +96,8 @@ static const fa2i_command commands[] = {
      "  --scale AXIS      S, B or D, repeatable: also time other values of it, and print a table\n"
      "  --runs N          timed runs of each kernel, at least 10; default 100\n"
      "  --rest MS         idle before each round, for cards at their power limit; default 0\n"
-     "  --precisions      also time each forward shape with fp16 sums, 8-bit scores and 8-bit caches, and print a\n"
-     "                    table of times and errors, for numbers that are easy and hard to round\n"
+     "  --precisions      also time each forward shape with fp16 sums, 8-bit scores and values and 8-bit caches,\n"
+     "                    and print a table of times and errors, for numbers that are easy and hard to round\n"
      "  --cold            one launch per run, after a flush of the L2 cache\n"
      "  --against FILE    compare with the times in FILE, which bench --json wrote on such a card\n"
      "  --fail-above P    exit status 1 when a shape takes P per cent longer than in FILE: 5 or 5%\n" WITH_SYSTEM_HELP

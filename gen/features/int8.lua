@@ -61,13 +61,22 @@ end
 -- compiled: with up to 8 too many they spill 4 bytes at most.
 M.tolerated = 8
 
--- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles.
+-- Returns true for fwd_bytes_sm90, whose step rounds V, too.
+local function rounds_values(v)
+   return v.groups ~= nil
+end
+
+-- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles. For
+-- fwd_bytes_sm90 the rows that they read at a time are at most the 32 keys of a scale.
 local function threads_of_block(v)
+   if rounds_values(v) then
+      return math.min(4 * v.d, 512)
+   end
    return v.bc * M.key_columns(v) > 4096 and 512 or 256
 end
 
 local function tiles_of_block(v)
-   return math.max(keys_of_block // v.bc, 1)
+   return math.max((rounds_values(v) and 2 or 1) * keys_of_block // v.bc, 1)
 end
 
 -- Returns us of the step: a launch, and the bytes that it reads and writes.
@@ -86,7 +95,8 @@ function M.recipe(recipe, v)
    if not M.is_on(v) then
       return
    end
-   local blocks = "head_tiles/" .. tiles_of_block(v)
+   local tiles = tiles_of_block(v)
+   local blocks = "head_tiles" .. (tiles > 1 and "/" .. tiles or "")
    table.insert(recipe.steps, 1, {role = "quantise", threads = threads_of_block(v), blocks = blocks})
    recipe.steps[2].early = 1
    recipe.workspace = "int8_keys"

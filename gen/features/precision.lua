@@ -1,12 +1,23 @@
--- The precision that a problem permits (fa2_sums and fa2_scores in fa2.h), and how kernels use it. A permission alone
--- changes no kernel: a family that can use it has an axis for it, which is chosen.
+-- The precision that a problem permits (fa2_sums, fa2_scores, fa2_pv in fa2.h), and how kernels use it. A permission
+-- alone changes no kernel: a family that can use it has an axis for it, which is chosen.
 local M = {}
 
 -- The permissions.
 M.axes = {
    {name = "sums", field = "sums", values = {"fp32", "fast"}, feature = true},
    {name = "scores", field = "scores", values = {"exact", "int8"}, feature = true},
+   {name = "values", field = "pv", values = {"exact", "fp8"}, feature = true},
 }
+
+-- Returns the axis of a permission without which a family has no kernel.
+function M.demanded(axis, value, reason)
+   return {
+      name = axis.name, field = axis.field, values = axis.values, feature = true,
+      unless = function(v)
+         return v[axis.name] ~= value and reason
+      end,
+   }
+end
 
 -- The type in which P V is summed within a tile of keys (templates/forward/product_pv_fp16.cuh).
 M.pv = {

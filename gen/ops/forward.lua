@@ -204,7 +204,8 @@ end
 function M.shared_names(v)
    -- own_sequences: sequences have their own lengths, or rows of the cache.
    local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
-   return axes_of.add_names(names, features.names(v, "forward"), window.names(v), precision.names(v), partial.names(v))
+   return axes_of.add_names(names, features.names(v, "forward"), window.names(v), precision.names(v), partial.names(v),
+                            int8.names(v))
 end
 
 function M.family(name, scheme, path)
@@ -241,7 +242,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, packed_heads = scheme.splits, fill = v.fill or "whole", teams = team_count(v),
             max_splits = 1, -- for schemes without splits
          }
-         axes_of.add_names(names, M.shared_names(v), scheme.names, int8.names(v))
+         axes_of.add_names(names, M.shared_names(v), scheme.names)
          names.pages_exchanged = paged.is_exchanged(v, names.wide, path)
          return names
       end,

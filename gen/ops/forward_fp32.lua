@@ -20,7 +20,7 @@ local M = {}
 -- {Br, warps}. Each warp has one or two m16 row tiles.
 local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 4}}
 
-local axes = fp32.axes("forward", {precision.axes[1], precision.axes[2], partial.axis}, {
+local axes = fp32.axes("forward", {precision.axes[1], precision.axes[2], precision.axes[3], partial.axis}, {
    {name = "br", values = {32, 64, 128}},
    {
       name = "warps", values = {2, 4},

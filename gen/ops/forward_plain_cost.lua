@@ -298,7 +298,8 @@ end
 
 -- Returns three times in us: of DRAM for all bytes, of L2, and of DRAM for the bytes that L2 cannot keep.
 local function memory_us(variant, facts, sizes, arch, tiles)
-   local rows_q, both, of_key = sizes.rows_q * (facts.heads_together or 1), sizes.both, sizes.of_key
+   local rows_q, both = sizes.rows_q * (facts.heads_together or 1), sizes.both
+   local of_key = sizes.of_key * (facts.key_share or 1)
    local dram = both * (rows_q + of_key * sizes.rows_k)
    local l2 = both * (rows_q + of_key * 2 * variant.bc * tiles)
       + facts.bytes_per_score * variant.br * variant.bc * tiles

@@ -246,7 +246,7 @@ function M.add_product_names(names, v, columns)
    local seen, list, most = {}, {}, 0
    for _, count in ipairs(columns) do
       if not seen[count] then
-         seen[count], list[#list + 1], most = true, count, math.max(most, count)
+         seen[count], list[#list + 1], most = true, {macro = "FA2I_WGMMA", columns = count}, math.max(most, count)
       end
    end
    names.element, names.products_of, names.most_columns = elements.ptx(v), list, most
@@ -265,15 +265,15 @@ end
 function M.names(v)
    local names = M.shared_names(v, v.bc, v.d)
    names.speculates = speculates(v)
+   names.rounded = false
    names.bias_in_accumulator, names.alibi_mma = v.bias_in_accumulator == 1, v.alibi_mma == 1
    names.packed_heads = v.pack == 1
-   names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
+   names.own_place, names.side_stages = has_own_place(v), side_stages(v)
    names.staged = bias.is_ahead(v)
    names.dropout_form = drops_beside(v) and "beside" or keeps_early(v) and "early" or "none"
    local share = register_shares[v.groups]
    local counted = (v.persistent == 2 or bias.is_ahead(v)) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
-   names.resident = share.resident
    return names
 end
 

@@ -57,7 +57,7 @@ local function cannot_pack(v)
 end
 
 local own_axes = {
-   precision.axes[1], precision.axes[2], partial.carry.axis, partial.axis,
+   precision.axes[1], precision.axes[2], precision.axes[3], partial.carry.axis, partial.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 176}, unless = cuts_boxes},
    {name = "stages", values = {2, 3}, unless = has_no_place},

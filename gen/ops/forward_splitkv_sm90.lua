@@ -38,7 +38,7 @@ M.axes = axes_of.joined(kinds.axes(576), {
    end},
    features.everywhere[1], features.everywhere[2], lengths.axis, paged.axis,
    append.axis, append.rotary.axis, append.rotary_dim.axis, precision.axes[1], precision.axes[2],
-   partial.axis, splitkv.waves,
+   precision.axes[3], partial.axis, splitkv.waves,
 })
 
 M.selection = {limit = 16, covered = {{"waves"}}, crowds = {}}
@@ -70,7 +70,7 @@ end
 local function names(v)
    local all = wgmma.shared_names(v, keys // parts, columns.of(v) // parts)
    axes_of.add_names(all, splitkv.names)
-   all.packed_heads, all.bc, all.stages = true, keys, stages
+   all.packed_heads, all.bc = true, keys
    return all
 end
 

@@ -53,7 +53,8 @@ _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIE
 _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
                    sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t) &&
                    sizeof(fa2_sums) == sizeof(int32_t) && sizeof(fa2_scores) == sizeof(int32_t) &&
-                   sizeof(fa2_kv) == sizeof(int32_t) && sizeof(fa2_scales) == sizeof(int32_t),
+                   sizeof(fa2_pv) == sizeof(int32_t) && sizeof(fa2_kv) == sizeof(int32_t) &&
+                   sizeof(fa2_scales) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {
@@ -71,6 +72,7 @@ static const char *const rotary_words[] = {
     [FA2_ROTARY_NONE] = "none", [FA2_ROTARY_HALVES] = "halves", [FA2_ROTARY_INTERLEAVED] = "interleaved"};
 static const char *const sums_words[] = {[FA2_SUMS_FP32] = "fp32", [FA2_SUMS_FAST] = "fast"};
 static const char *const scores_words[] = {[FA2_SCORES_EXACT] = "exact", [FA2_SCORES_INT8] = "int8"};
+static const char *const pv_words[] = {[FA2_PV_EXACT] = "exact", [FA2_PV_FP8] = "fp8"};
 static const char *const kv_words[] = {[FA2_KV_DTYPE] = "dtype", [FA2_KV_INT8] = "int8", [FA2_KV_FP8] = "fp8"};
 static const char *const kv_scales_words[] = {[FA2_SCALES_FP32] = "fp32", [FA2_SCALES_FP16] = "fp16"};
 
@@ -87,6 +89,7 @@ static const char *const *const words_of[] = {[FA2I_TYPE_INT] = NULL,
                                               [FA2I_TYPE_ROTARY] = rotary_words,
                                               [FA2I_TYPE_SUMS] = sums_words,
                                               [FA2I_TYPE_SCORES] = scores_words,
+                                              [FA2I_TYPE_PV] = pv_words,
                                               [FA2I_TYPE_KV] = kv_words,
                                               [FA2I_TYPE_KV_SCALES] = kv_scales_words};
 

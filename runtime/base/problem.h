@@ -33,6 +33,7 @@ typedef enum fa2i_field_type {
     FA2I_TYPE_ROTARY,
     FA2I_TYPE_SUMS,
     FA2I_TYPE_SCORES,
+    FA2I_TYPE_PV,
     FA2I_TYPE_KV,
     FA2I_TYPE_KV_SCALES
 } fa2i_field_type;

@@ -18,8 +18,8 @@ static fa2_rounding add_up(const fa2i_int8_layout *layout, const float *scales, 
             out.zeros += count & 0xffff;
         }
         out.values += values;
-        for (int i = 0; i < FA2I_INT8_SCALES && values > 0; i++) {
-            const float largest = scales[tile * FA2I_INT8_SCALES + (size_t)i] * INTEGER_MOST;
+        for (size_t i = 0; i < layout->scales && values > 0; i++) {
+            const float largest = scales[tile * layout->scales + i] * INTEGER_MOST;
             if (!(largest <= out.largest) && !isnan(out.largest)) /* a NaN stays */
                 out.largest = largest;
         }
@@ -31,7 +31,7 @@ fa2_status fa2i_rounding_read(const fa2i_device *device, const fa2i_recipe *reci
                               const void *workspace, CUstream stream, fa2_rounding *ret_heads)
 {
     const fa2i_int8_layout layout = fa2i_forward_int8_layout(recipe, problem);
-    const size_t heads = (size_t)problem->heads_kv, scales = heads * layout.tiles * FA2I_INT8_SCALES;
+    const size_t heads = (size_t)problem->heads_kv, scales = heads * layout.tiles * layout.scales;
     const size_t bytes = scales * sizeof(float) + heads * layout.tiles * layout.warps * sizeof(uint32_t);
     fa2_status st = FA2_OK;
     float *read = NULL;
@@ -45,7 +45,7 @@ fa2_status fa2i_rounding_read(const fa2i_device *device, const fa2i_recipe *reci
     const uint32_t *counts = (const uint32_t *)(const void *)(read + scales);
     for (size_t h = 0; h < heads; h++)
         ret_heads[h] =
-            add_up(&layout, read + h * layout.tiles * FA2I_INT8_SCALES, counts + h * layout.tiles * layout.warps);
+            add_up(&layout, read + h * layout.tiles * layout.scales, counts + h * layout.tiles * layout.warps);
 done:
     fa2i_free(read);
     return st;

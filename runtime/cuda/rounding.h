@@ -7,12 +7,6 @@
 #include "runtime/base/recipe.h"
 #include "runtime/cuda/device.h"
 
-/* Returns whether launches of a recipe round K. */
-static inline bool fa2i_rounds(const fa2i_recipe *recipe)
-{
-    return recipe->workspace == FA2I_WORKSPACE_INT8_KEYS;
-}
-
 /* Adds up the counts of each key head. The recipe rounds; its context is current. ret_heads: [heads_kv]. */
 fa2_status fa2i_rounding_read(const fa2i_device *device, const fa2i_recipe *recipe, const fa2_problem *problem,
                               const void *workspace, CUstream stream, fa2_rounding *ret_heads);

@@ -222,13 +222,13 @@ typedef enum fa2_op {
 /* The type of the elements of Q, K, V and O.
  *
  * FA2_FP32 is for forward and backward, with at most 256 columns. These give FA2_E_UNSUPPORTED: merge, softcap,
- * dropout, leftpad, cache_rows, append, v_in_k, carry, and kv in 8 bits. The permissions FA2_SUMS_FAST and
- * FA2_SCORES_INT8 are allowed and have no effect. The tuner times two kinds of kernels: with FMA instructions, and from
- * SM 8.0 on with three TF32 products in place of each fp32 product. With normal numbers, 2048 keys and head_dim 128, O
- * and the gradients differ from exact ones by less than 2e-6 of their size (relative L1). That grows with the square
- * root of the number of keys. No kernel of fp32 divides the keys (backward: the queries) among blocks, so decoding is
- * slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where FMA instructions would
- * not. */
+ * dropout, leftpad, cache_rows, append, v_in_k, carry, and kv in 8 bits. The permissions FA2_SUMS_FAST,
+ * FA2_SCORES_INT8 and FA2_PV_FP8 are allowed and have no effect. The tuner times two kinds of kernels: with FMA
+ * instructions, and from SM 8.0 on with three TF32 products in place of each fp32 product. With normal numbers, 2048
+ * keys and head_dim 128, O and the gradients differ from exact ones by less than 2e-6 of their size (relative L1). That
+ * grows with the square root of the number of keys. No kernel of fp32 divides the keys (backward: the queries) among
+ * blocks, so decoding is slow. An element that is infinite, or within 2^-13 of the largest number, may give NaN where
+ * FMA instructions would not. */
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1, FA2_FP32 = 2 } fa2_dtype;
 
 /* The element type of a bias. BOOL is a mask of one byte per score, in which 0 hides the key. The last three are for
@@ -279,6 +279,10 @@ typedef enum fa2_scores {
     FA2_SCORES_EXACT = 0, /* Q K^T multiplies the elements as they are. */
     FA2_SCORES_INT8 = 1   /* Q K^T may multiply Q and K rounded to 8-bit integers. */
 } fa2_scores;
+typedef enum fa2_pv {
+    FA2_PV_EXACT = 0, /* P V multiplies V as it is. */
+    FA2_PV_FP8 = 1    /* P V may multiply P and V rounded to e4m3 numbers. */
+} fa2_pv;
 
 /* FA2_SCORES_INT8 in detail:
  * - A row of Q has one step, its largest absolute value / 127. A mean key is subtracted from K. Then each group of up
@@ -289,7 +293,18 @@ typedef enum fa2_scores {
  *   tuner shows include it.
  * - A NaN or an infinity in a row of Q makes that row NaN. In a key it makes the keys of its group NaN.
  * - In backward, problem.scores is EXACT: backward multiplies 16-bit elements. Its LSE may come from a forward with or
- *   without rounded scores. */
+ *   without rounded scores.
+ *
+ * FA2_PV_FP8 in detail:
+ * - Kernels of SM 9.0 use it, if scores are INT8, too. head_dim is 64, 128, 192 or 256, and seq_q is more than 64. The
+ *   problem may be causal, and no other feature is set. For other problems and cards the permission has no effect.
+ * - V has a step before each call as K has, in half of its bytes. A tile of keys, at most 256, has one scale. Sums over
+ *   a tile are added in fp32.
+ * - P is the e4m3 number whose bits are the score's, in eighths of a power of two. It differs from the exact P by at
+ *   most 9 %, and by 3 % in the mean. P below 2^-13 of a row's largest one may be 0.
+ * - O differs from exact O by about 4 % of its size (relative L1), on normal numbers, with means and with outliers.
+ * - LSE has the sum of these P. It differs by less than 0.01 if many keys have weight, and by at most 0.09.
+ * - An infinity or a NaN in V makes its column of O NaN, in all rows that see a key in the same tile. */
 
 /* The type of K and V in memory.
  *
@@ -411,7 +426,8 @@ typedef struct fa2_problem {
     int32_t partial;       /* a fa2_partial: whether O, or the gradients, are fp32, and whether they are merged */
     fa2_scales kv_scales;  /* the type of these scales; FP32 if kv is DTYPE */
     int32_t carry;         /* forward. 1: O, in the dtype, is merged with args.carried, which is fp32. Else 0 */
-    int32_t reserved[11];  /* 0. Fields that come later take their places, so that the size stays the same */
+    fa2_pv pv;             /* forward. FP8 permits e4m3 numbers in P V, beside scores INT8. Else EXACT */
+    int32_t reserved[10];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */

@@ -130,9 +130,14 @@ fa2i_int8_layout fa2i_forward_int8_layout(const fa2i_recipe *recipe, const fa2_p
     const size_t row_bytes = (size_t)ceil_div(problem->head_dim, 32) * 32, heads = (size_t)problem->heads_kv;
     fa2i_int8_layout out = {.tiles = (size_t)key_tiles(recipe, problem),
                             .warps = (size_t)fa2i_recipe_step(recipe, FA2I_STEP_QUANTISE)->threads / 32};
-    out.means_at = heads * out.tiles * (size_t)recipe->keys * row_bytes;
+    const bool values = recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES;
+    const size_t keys = (size_t)recipe->keys;
+    /* V in whole repetitions of a swizzle, and eight more columns, which have the row sums. */
+    const size_t value_bytes = values ? (keys * (row_bytes + 8) + 1023) / 1024 * 1024 : 0;
+    out.scales = values ? 4 * (keys / 32) : 4;
+    out.means_at = heads * out.tiles * (keys * row_bytes + value_bytes);
     out.scales_at = out.means_at + heads * (size_t)problem->batch * row_bytes * sizeof(float);
-    out.counts_at = out.scales_at + heads * out.tiles * FA2I_INT8_SCALES * sizeof(float);
+    out.counts_at = out.scales_at + heads * out.tiles * out.scales * sizeof(float);
     return out;
 }
 
@@ -159,13 +164,15 @@ static size_t column_key_bytes(const fa2i_recipe *recipe, const fa2i_grid *grid)
 }
 
 /* K in 8-bit integers: rows of whole k32 steps, a mean key for each sequence, four scales for each tile, and a count of
- * each warp that rounded it. */
+ * each warp that rounded it. V in 8 bits has as many bytes, and a scale for each tile. */
 static void add_int8_keys(const fa2i_recipe *recipe, const fa2_problem *problem, fa2i_grid *grid)
 {
     const fa2i_int8_layout layout = fa2i_forward_int8_layout(recipe, problem);
     const size_t tiles = layout.tiles * (size_t)problem->heads_kv;
     grid->partial_bytes = layout.means_at;
     grid->workspace_bytes = layout.counts_at + tiles * layout.warps * sizeof(uint32_t);
+    if (recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES)
+        grid->workspace_bytes += tiles * sizeof(float);
 }
 
 fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
@@ -200,7 +207,7 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
         grid.workspace_bytes = sizeof(uint32_t);
     if (recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS)
         grid.workspace_bytes = column_key_bytes(recipe, &grid);
-    if (recipe->workspace == FA2I_WORKSPACE_INT8_KEYS)
+    if (fa2i_recipe_rounds(recipe))
         add_int8_keys(recipe, problem, &grid);
     if (recipe->workspace == FA2I_WORKSPACE_SCORES) {
         if (all_rows(problem) > INT64_MAX / 2 / problem->seq_k)

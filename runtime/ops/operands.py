@@ -51,7 +51,7 @@ def settings(path=HERE.parent / "python/native/settings.def"):
     text = re.sub(r'^#include "runtime/(\w+)/(\w+\.def)"$', included,
                   path.read_text(encoding="utf-8").split("*/", 1)[1], flags=re.M)
     return [f"{word}: {kind} = {default}," for word, default, kind in
-            re.findall(r'^SETTING\((\w+), ([\w.\']+), "([^"]+)",', text, re.M)]
+            re.findall(r'^(?:SETTING|PERMISSION)\((\w+), ([\w.\']+), "([^"]+)",', text, re.M)]
 
 
 def stub(template):

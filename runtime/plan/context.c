@@ -466,7 +466,7 @@ static fa2_status tell_rounding(fa2_context *context, const fa2i_ready *ready, c
     fa2_status st = FA2_OK;
     bool capturing = false;
     fa2_rounding *heads = NULL;
-    if (!fa2i_rounds(&ready->slot->loaded.variant.recipe) ||
+    if (!fa2i_recipe_rounds(&ready->slot->loaded.variant.recipe) ||
         atomic_fetch_add_explicit(&context->rounded, 1, memory_order_relaxed) % (unsigned)context->rounding_every != 0)
         return FA2_OK;
     FA2_TRY(fa2i_device_is_capturing(&context->device, stream, &capturing));
@@ -498,7 +498,7 @@ fa2_status fa2_read_rounding(fa2_context *context, const fa2_problem *problem, c
     FA2_TRY(fa2i_sized_problem_read(&problem, &problem_copy));
     FA2_TRY(fa2i_sized_read(&fa2i_sized_forward_args, args, &args_copy, &read));
     FA2_TRY(get_ready(context, problem, &ready));
-    if (!fa2i_rounds(&ready.slot->loaded.variant.recipe))
+    if (!fa2i_recipe_rounds(&ready.slot->loaded.variant.recipe))
         FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED, "the problem's kernel, %s, does not round K",
                           ready.slot->loaded.variant.text));
     FA2_TRY(fa2i_op_of(problem)->check_args(problem, read, &ready.grid));

@@ -8,17 +8,24 @@
 //
 //     keys     [Hkv][tiles of all sequences][kBc][kKeyBytes]
 //     means    [B][Hkv][kKeyBytes], fp32: a mean row of the sequence's keys, which was subtracted
-//     scales   [Hkv][tiles of all sequences][4], fp32
+//     scales   [Hkv][tiles of all sequences][kScaleGroups][4], fp32
 //     counts   [Hkv][tiles of all sequences][warps of a block], of what rounding lost; no kernel reads them
 //
 // p.partial is the first, p.partial_lse the second. A row is as the tensor's row, with zeros after its last column and
 // after the sequence's last key. Its columns are permuted within 16, so that the fragments of Q need no shuffles: byte
 // 4 t + i is column 2 t + i % 2 + i / 2 * 8. Rows are permuted if kWide (wide_key).
 //
-// A scale is of the keys of one lane of S: rows r of a tile with equal r % 8 / 2. An element is its byte times the
-// scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN, and so all scores of that
-// scale's keys NaN.
+// A scale is of the keys of one lane of S, in one of kScaleGroups parts of the tile: rows r with equal r % 8 / 2. An
+// element is its byte times the scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN,
+// and so all scores of that scale's keys NaN.
 constexpr int kKeyBytes = kElemBytes * kKeyColumns;
+constexpr int kScaleGroups = kWgmma ? kBc / 32 : 1, kScales = 4 * kScaleGroups;  // of a tile
+
+// The group of row r of a tile.
+__device__ __forceinline__ constexpr int scale_group(int r)
+{
+    return kScaleGroups == 1 ? 0 : r / (kBc / kScaleGroups);
+}
 
 // The tiles of all sequences of a key head. Any is Params, which only a template may ask for members that it lacks.
 template <class Any> __device__ __forceinline__ int64 all_key_tiles(const Any &p)
@@ -46,7 +53,7 @@ __device__ __forceinline__ float *mean_key(const Params &p, int batch, int kv_he
 // The scales of a tile: its number among the tiles of all heads.
 __device__ __forceinline__ float *key_scales(const Params &p, int64 tile)
 {
-    return mean_key(p, p.batch, 0) + tile * 4;
+    return mean_key(p, p.batch, 0) + tile * kScales;
 }
 
 // The counts of a tile, one for each warp that rounded it: numbers in the upper half, and how many of them became 0 in

@@ -14,17 +14,21 @@ constexpr int kSampledKeys = 128;
 constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8 columns of a row
 constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
-constexpr bool kReadsAhead = kParcelPasses <= 2;  // a tile's keys are read while the one before is rounded
-constexpr int kSamplesAtOnce = 4;                 // sampled keys that a thread reads at a time
+static_assert(kScaleGroups == 1 || kBc / kScaleGroups % kParcelRows == 0, "rows of a pass are of one group");
+// If a thread has registers for them, K and V are read together, and a tile while the one before is rounded.
+constexpr int kReadWords = 4 * kParcelPasses + Values::kWords;
+constexpr bool kReadsTogether = kReadWords <= 32, kReadsAhead = kReadWords <= (kWgmma ? 32 : 8);
+constexpr int kSamplesAtOnce = 4;  // sampled keys that a thread reads at a time
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
 // Memory by which the threads of a block exchange numbers. Rows are padded, so that the threads of a warp access
 // different banks.
 struct QuantiseMemory {
-    float sums[8][kParcelRows * kParcels + kParcels % 32];           // by column of a parcel
-    float mean[8 * kParcels];                                        // likewise
-    uint32 most[kParcelRows / 8][8 * kParcels + 2 * kParcels % 32];  // bits of each thread's largest absolute value
-    Rounding rounding[4];
+    float sums[8][kParcelRows * kParcels + kParcels % 32];  // by column of a parcel
+    float mean[8 * kParcels];                               // likewise
+    // Bits of each thread's largest absolute value, by group of keys.
+    uint32 most[kScaleGroups][kParcelRows / 8][8 * kParcels + 2 * kParcels % 32];
+    Rounding rounding[kScaleGroups][4];
 };
 
 // The sequence of a tile, and this thread's row and columns.
@@ -127,23 +131,27 @@ __device__ __forceinline__ void write_mean(const QuantiseMemory &memory, float *
         out[threadIdx.x % kParcels * 8 + threadIdx.x / kParcels] = memory.mean[threadIdx.x];
 }
 
-// Finds the scales of a tile from the largest absolute value of each thread.
-__device__ __forceinline__ void find_scales(QuantiseMemory &memory, const KeySequence &keys, uint32 most, float *scales)
+// Finds the scales of a tile's keys from the largest absolute values of each thread. A warp finds one at a time.
+__device__ __forceinline__ void find_scales(QuantiseMemory &memory, const KeySequence &keys,
+                                            const uint32 (&values)[kScaleGroups], float *scales)
 {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32;
     if (keys.row < kParcelRows)
-        memory.most[keys.row / 8][keys.row % 8 * kParcels + keys.parcel] = most;
+#pragma unroll
+        for (int group = 0; group < kScaleGroups; group++)
+            memory.most[group][keys.row / 8][keys.row % 8 * kParcels + keys.parcel] = values[group];
     __syncthreads();  // all values are there; the scales of the tile before are read
-    if (warp < 4) {
-        most = 0;
+    for (int scale = threadIdx.x / 32; scale < kScales; scale += kQuantThreads / 32) {
+        const int group = scale / 4, quad_lane = scale % 4;
+        uint32 most = 0;
         for (int i = lane; i < kParcelRows / 4 * kParcels; i += 32)
-            most = max(most, memory.most[i / (2 * kParcels)][warp * 2 * kParcels + i % (2 * kParcels)]);
+            most = max(most, memory.most[group][i / (2 * kParcels)][quad_lane * 2 * kParcels + i % (2 * kParcels)]);
 #pragma unroll
         for (int apart = 16; apart > 0; apart /= 2)
             most = max(most, __shfl_xor_sync(0xffffffffu, most, apart));
         if (lane == 0) {
-            memory.rounding[warp] = rounding_to(most);
-            scales[warp] = memory.rounding[warp].scale;
+            memory.rounding[group][quad_lane] = rounding_to(most);
+            scales[scale] = memory.rounding[group][quad_lane].scale;
         }
     }
     __syncthreads();  // the scales are complete before they are read; all values are read
@@ -205,38 +213,41 @@ struct KeyParcels {
         }
     }
 
-    // Returns the bits of the largest absolute value.
-    __device__ __forceinline__ uint32 most(const Params &p, const KeySequence &keys, const float (&mean)[8],
-                                           int tile) const
+    // Computes the bits of the largest absolute value in each group of keys.
+    __device__ __forceinline__ void measure(const Params &p, const KeySequence &keys, const float (&mean)[8], int tile,
+                                            uint32 (&most)[kScaleGroups]) const
     {
         float x[8];
-        uint32 most = 0;
+#pragma unroll
+        for (int group = 0; group < kScaleGroups; group++)
+            most[group] = 0;
 #pragma unroll
         for (int pass = 0; pass < kParcelPasses; pass++) {
+            uint32 &most_of_group = most[scale_group(pass * kParcelRows)];
             less_mean(bits[pass], mean, x);
             if (has_key(p, keys, tile, keys.row + pass * kParcelRows))
 #pragma unroll
                 for (int c = 0; c < 8; c++)
-                    most = max(most, absolute_bits(x[c]));
+                    most_of_group = max(most_of_group, absolute_bits(x[c]));
         }
-        return most;
     }
 
     // Rounds them. at: the tile's number among all tiles of all heads.
     __device__ __forceinline__ void write(const Params &p, const KeySequence &keys, const float (&mean)[8],
-                                          const Rounding &rounding, int tile, int64 at) const
+                                          const Rounding (&roundings)[kScaleGroups][4], int tile, int64 at) const
     {
-        uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels) + keys.parcel;
+        uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels);
         float x[8];
         uint32 count = 0;
 #pragma unroll
         for (int pass = 0; pass < kParcelPasses; pass++) {
             const int r = keys.row + pass * kParcelRows;
             const bool is_there = has_key(p, keys, tile, r);
+            const Rounding &rounding = roundings[scale_group(pass * kParcelRows)][keys.row % 8 / 2];
             less_mean(bits[pass], mean, x);
             const uint2 bytes = permuted_bytes(rounding, x);
             if (keys.row < kParcelRows && r < kBc)
-                out[r * kParcels] = is_there ? bytes : uint2{};
+                *key_place(out, r, keys.parcel, kParcels) = is_there ? bytes : uint2{};
             if (is_there && keys.parcel < kHeadDim / 8)
                 count += count_zeros(rounding, x);
         }
@@ -266,6 +277,8 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
     int known = -1;  // the sequence of the mean
     float mean[8] = {};
     KeyParcels parcels;
+    Values values;
+    uint32 most[kScaleGroups];
     bool is_read = false;  // the parcels of this tile are there
     for (int64 at = first; at < end; at++) {
         const int batch = sequence_of_tile(p, at);
@@ -276,18 +289,31 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
             is_read = false;
             continue;  // no key is there, or none that is seen
         }
-        if (!is_read)
+        if (!is_read) {
             parcels.read(p, keys, tile);
+            if constexpr (kReadsTogether)
+                values.read(p, keys, kv_head, tile);
+        }
         if (batch != known)
             find_mean(memory, p, keys, mean);
         known = batch;
         if (tile * kBc == first_key)
             write_mean(memory, mean_key(p, batch, kv_head));
-        find_scales(memory, keys, parcels.most(p, keys, mean, tile), key_scales(p, kv_head * all + at));
+        if constexpr (kReadsTogether)
+            values.measure(at);
+        parcels.measure(p, keys, mean, tile, most);
+        find_scales(memory, keys, most, key_scales(p, kv_head * all + at));
         const KeyParcels now = parcels;
+        const Values values_now = values;
         is_read = kReadsAhead && at + 1 < end && sequence_of_tile(p, at + 1) == batch;
-        if (is_read)
+        if (is_read) {
             parcels.read(p, keys, tile + 1);
-        now.write(p, keys, mean, memory.rounding[keys.row % 8 / 2], tile, kv_head * all + at);
+            values.read(p, keys, kv_head, tile + 1);
+        }
+        now.write(p, keys, mean, memory.rounding, tile, kv_head * all + at);
+        if constexpr (kReadsTogether)
+            values_now.write(p, kv_head * all + at);
+        else
+            values.round(p, keys, kv_head, tile, kv_head * all + at);
     }
 }

@@ -1,14 +1,15 @@
 #pragma once
-#include "hopper/fwd_consumer.cuh"
 #include "hopper/fwd_epilogue.cuh"
 #include "hopper/fwd_producer.cuh"
+#include "hopper/fwd_queries.cuh"
+#include "lib/early.cuh"
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work tile (work.cuh).
-// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh); the last warpgroup is the producer
-// (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles that need
-// a mask come first (forward/tiles.cuh).
+// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh, bytes_consumer.cuh); the last warpgroup is the
+// producer (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles
+// that need a mask come first (forward/tiles.cuh).
 //
 //     producer    wait until a stage is empty | load K(j) | load V(j+1) | ...
 //     consumers   wait for Q | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
@@ -81,6 +82,8 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             return;
     }
     prologue(p, barriers);
+    if constexpr (kRounded)
+        await_step_before();  // K and V are rounded
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
         Loads loads(p, maps, barriers);

@@ -1,7 +1,6 @@
 #pragma once
 #include "features/modifier.cuh"
 #include "forward/tiles.cuh"
-#include "hopper/fill_pages.cuh"
 #include "hopper/fwd_group.cuh"
 #include "hopper/fwd_products.cuh"
 #include "hopper/softmax.cuh"
@@ -28,18 +27,6 @@ __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             store_shared_16(tile + page * kTilePageBytes + i * 16, uint4{0, 0, 0, 0});
-}
-
-// Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
-__device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coord, uint32 smem, int group)
-{
-    const int first_row = coord.first_row + group * kGroupRows;
-    fill_pages<kGroupRows, 128>(smem, coord.rows - first_row,
-                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * kElemBytes; });
-    cp_async_commit();
-    cp_async_wait<0>();
-    fence_products();
-    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows of Q are complete
 }
 
 // The steps of the mainloop. The struct holds references only: with arrays as members, ptxas keeps them in memory until

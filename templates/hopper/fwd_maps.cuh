@@ -14,6 +14,10 @@ struct MapsOfKeys {
     TensorMap k, v;
 };
 
+struct NoMapsOfKeys {
+    static constexpr TensorMap k{}, v{};
+};
+
 struct MapOfO {
     TensorMap o;
 };
@@ -31,9 +35,9 @@ struct NoMapOfBias {
 };
 
 struct TensorMaps : Either<kPackedHeads, NoMapOfQ, MapOfQ>::Type,
-                    MapsOfKeys,
+                    Either<kRounded, NoMapsOfKeys, MapsOfKeys>::Type,
                     Either<kOByMap, MapOfO, NoMapOfO>::Type,
                     Either<kBiasStaged, MapOfBias, NoMapOfBias>::Type {
 };
-static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 + !kPackedHeads + kOByMap + kBiasStaged),
+static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 * !kRounded + !kPackedHeads + kOByMap + kBiasStaged),
               "what the runtime passes");

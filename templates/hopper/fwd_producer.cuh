@@ -52,16 +52,34 @@ struct Loads {
                       coordinate(map_batch(coord), stride.batch));
     }
 
+    // Waits until the stage is empty, then loads a tile that the step before has rounded.
+    template <int kBytes>
+    __device__ __forceinline__ void load_bytes_tile(const char *tile, const Stage &stage, uint32 empty, uint32 full,
+                                                    uint32 area)
+    {
+        barrier_wait(empty, stage.parity ^ 1);
+        barrier_expect(full, kBytes);
+        load_bytes(area + stage.index * kBytes, tile, kBytes, full);
+    }
+
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
-                  barriers.smem + kKArea);
+        if constexpr (kRounded)
+            load_bytes_tile<kTileBytes>(rounded_keys(p, number_of_tile(p, coord.batch, kv_head, tile)), k,
+                                        barriers.k(k.index).empty, barriers.k(k.index).full, barriers.smem + kKArea);
+        else
+            load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
+                      barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
-                  barriers.smem + kVArea);
+        if constexpr (kRounded)
+            load_bytes_tile<kVTileBytes>(rounded_values(p, number_of_tile(p, coord.batch, kv_head, tile)), v,
+                                         barriers.v(v.index).empty, barriers.v(v.index).full, barriers.smem + kVArea);
+        else
+            load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
+                      barriers.smem + kVArea);
     }
 
     __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)

@@ -2,7 +2,8 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr int kParts = 2;  // consumer warpgroups: both have all rows, each half of O's columns
+constexpr int kStages = 2;  // stages of K
+constexpr int kParts = 2;   // consumer warpgroups: both have all rows, each half of O's columns
 constexpr int kTeams = 1;
 constexpr bool kSplit = true, kPackedHeads = true, kVInK = true;
 constexpr int kBr = 64;  // query rows per block: M of wgmma

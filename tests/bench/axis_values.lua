@@ -7,6 +7,7 @@ local axes_of = require("core.axes")
 local dims = {16, 32, 64, 80, 128, 256, 512}
 local features = {
    {}, {causal = 1}, {dtype = "fp32"}, {scores = "int8"}, {sums = "fast"}, {scores = "int8", sums = "fast"},
+   {scores = "int8", pv = "fp8"},
    {bias = "fp16"}, {dropout = 1}, {seqused = 1}, {alibi = 1, causal = 1}, {deterministic = 1, causal = 1},
 }
 

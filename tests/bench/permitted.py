@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The gain of permissions to be less exact (fa2_problem.scores, .sums), and their error, on a GPU with PyTorch.
+"""The gain of permissions to be less exact (fa2_problem.scores, .sums, .pv), and their error, on a GPU with PyTorch.
 
     python3 tests/bench/permitted.py --library build-release/runtime/libfa2.so --arch 80
 
-For each shape: the time without a permission, and with each one in the same rounds, including the step that rounds K;
-the ratio; the relative L1 distance of O between both; and the kernel. --arch runs the kernels of an older SM as PTX,
-untuned. Without it and with --db, tuned kernels. Takes about a minute.
+For each shape: the time without a permission, and with each one in the same rounds, including the step that rounds K
+and V; the ratio; the relative L1 distance of O between both; and the kernel. --arch runs the kernels of an older SM as
+PTX, untuned. Without it and with --db, tuned kernels. --fa3: FlashAttention-3 with e4m3 tensors, too, whose scales are 1,
+with and without the conversion of Q, K and V (the wheel fa3-fwd). Takes about a minute.
 """
 
 import sys
@@ -18,7 +19,7 @@ from in_turns import arguments, report
 
 library, shapes = load("library"), load("shapes")
 PERMISSIONS = {"exact": {}, "scores=int8": {"scores": 1}, "sums=fast": {"sums": 1},
-               "both": {"scores": 1, "sums": 1}}
+               "both": {"scores": 1, "sums": 1}, "pv=fp8": {"scores": 1, "pv": 1}}
 
 
 class Permitted(library.Context):  # type: ignore[name-defined,misc]
@@ -45,26 +46,48 @@ def microseconds(call: Callable[[], Any], launches: int) -> float:
     return float(begin.elapsed_time(end)) * 1000 / launches
 
 
-def measure(shape: Any, contexts: Dict[str, Any], rounds: int) -> None:
+def fa3_calls(shape: Any, *tensors: Any) -> Dict[str, Callable[[], Any]]:
+    """Calls of FlashAttention-3. tensors: [batch, heads, seq, head_dim]."""
+    import fa3_fwd_interface  # type: ignore[import-not-found]
+
+    given = [x.transpose(1, 2).contiguous() for x in tensors]
+
+    def converted() -> Any:
+        return [x.to(torch.float8_e4m3fn) for x in given]
+
+    def call(values: Any) -> Any:
+        out = fa3_fwd_interface.flash_attn_func(*values, causal=bool(shape.causal))
+        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+    ready = converted()
+    return {"FA3 fp8": lambda: call(ready), "FA3 fp8, converting": lambda: call(converted())}
+
+
+def measure(shape: Any, contexts: Dict[str, Any], rounds: int, fa3: bool) -> None:
     def tensor(heads: int, seq: int) -> Any:
         return torch.randn(shape.batch, heads, seq, shape.head_dim, device="cuda", dtype=torch.float16)
 
     q, k, v = tensor(shape.heads_q, shape.seq_q), tensor(shape.heads_kv, shape.seq_k), tensor(shape.heads_kv, shape.seq_k)
     calls = {name: context.forward_call(shape, q, k, v, torch.empty_like(q)) for name, context in contexts.items()}
+    if fa3:
+        calls.update(fa3_calls(shape, q, k, v))
     outputs = {name: call().float().clone() for name, call in calls.items()}
     variants = {name: context.explain(shape, library.FORWARD)[1] for name, context in contexts.items()}
+    variants.update((name, "") for name in calls if name not in variants)
     report(shape, outputs, {name: lambda call=call: microseconds(call, 5) for name, call in calls.items()}, variants,
            rounds)
 
 
 def main() -> int:
-    args = arguments(__doc__, "D = 64 and 128, S = 4096 to 16384").parse_args()
+    parser = arguments(__doc__, "D = 64 and 128, S = 4096 to 16384")
+    parser.add_argument("--fa3", action="store_true", help="FlashAttention-3 with e4m3 tensors, too")
+    args = parser.parse_args()
     texts = args.shape or [f"B={16384 // seq},Hq={2048 // dim},Sq={seq},D={dim},causal={causal}"
                            for dim in (64, 128) for seq in (4096, 8192, 16384) for causal in (0, 1)]
     contexts = {name: Permitted(which, args.library, args.db, args.arch) for name, which in PERMISSIONS.items()}
     with torch.cuda.stream(torch.cuda.Stream()):
         for text in texts:
-            measure(shapes.of_text(text), contexts, args.rounds)
+            measure(shapes.of_text(text), contexts, args.rounds, args.fa3)
     for context in contexts.values():
         context.close()
     return 0

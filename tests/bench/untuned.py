@@ -105,7 +105,7 @@ def write_shapes(path, problems):
 def problem_ids(db):
     plain = {name for name in (row[1] for row in db.execute("PRAGMA table_info(problem)"))
              if name not in FIELDS + ["id", "op", "class", "gflop"]}
-    words = {"sums": "fp32", "scores": "exact"}  # fields whose default is a word
+    words = {"sums": "fp32", "scores": "exact", "pv": "exact", "kv": "dtype", "kv_scales": "fp32"}  # of defaults
     where = "op = 'forward'" + "".join(f" AND {name} IN (0, '{words.get(name, 'none')}')" for name in sorted(plain))
     return {tuple(row[1:]): row[0] for row in db.execute(f"SELECT id, {', '.join(FIELDS)} FROM problem WHERE {where}")}
 

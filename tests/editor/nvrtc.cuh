@@ -26,6 +26,7 @@ __device__ float fmaxf(float a, float b);
 __device__ float fminf(float a, float b);
 __device__ float logf(float value);
 __device__ float __fmaf_ru(float a, float b, float c);
+__device__ float __saturatef(float);
 __device__ float __fmul_rn(float a, float b);
 __device__ float __int_as_float(int bits);
 __device__ float __uint_as_float(unsigned bits);

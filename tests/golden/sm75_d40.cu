@@ -334,6 +334,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
 #line 2 "templates/forward/shared_config.cu.in"
 // ---- configuration of all forward families ---------------------------------------------------------------------
 using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr int kQuantThreads = 0;  // of a block that rounds keys
+constexpr int kQuantTiles = 0;      // tiles of keys of such a block
 constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 32;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
@@ -355,8 +357,6 @@ constexpr int kKStages = 1;            // stages of K
 constexpr int kVStages = 1;            // stages of V
 constexpr bool kQInRegisters = true;      // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr int kQuantThreads = 0;    // of a block that rounds keys
-constexpr int kQuantTiles = 0;        // tiles of keys of such a block
 constexpr bool kInt8Scores = kQuantThreads > 0;  // Q and K are rounded to 8-bit integers
 #line 2 "templates/forward/shape.cuh"
 

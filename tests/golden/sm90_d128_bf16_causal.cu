@@ -334,6 +334,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
 #line 2 "templates/forward/shared_config.cu.in"
 // ---- configuration of all forward families ---------------------------------------------------------------------
 using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr int kQuantThreads = 0;  // of a block that rounds keys
+constexpr int kQuantTiles = 0;      // tiles of keys of such a block
 constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 128;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
@@ -346,14 +348,13 @@ constexpr bool kPackedHeads = false;  // rows are all query heads of a group
 constexpr int kPersistent = 0;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
 constexpr bool kByWeight = false;  // row tiles that see the most keys come first
 constexpr bool kOwnOPlace = false;  // O has an area in shared memory beside Q
-constexpr bool kOByMap = false;  // O is stored by TMA
 constexpr bool kBiasInAccumulator = false;  // the accumulator of S begins as a bias in 16 bits
 constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
 enum class DropoutForm { none, beside, early };
 constexpr DropoutForm kDropoutForm = DropoutForm::none;
 constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
 constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
-constexpr int kBlocksPerSm = 1;
+constexpr bool kRounded = kQuantThreads > 0;  // Q and K become 8-bit integers, and P and V e4m3 numbers
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
 #line 3 "templates/hopper/fwd_shape.cuh"
 
@@ -362,7 +363,10 @@ constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 // The part of a term that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
+constexpr int kKeyColumns = kHeadDim / kElemBytes;  // of rounded K, as if its bytes were elements
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
+constexpr bool kOByMap = kStays && kGroups > 1 && !kPartial && !kCarry;  // O is stored by TMA
+constexpr int kBlocksPerSm = kGroups == 1 ? 2 : 1;
 constexpr int kGroupRows = 64;                             // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                  // query rows per block
 constexpr int kThreads = (kGroups + 1) * 128;              // the last warpgroup loads
@@ -384,7 +388,7 @@ constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 constexpr int kSectionRows = (32 << 20) / (2 * kElemBytes * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
-static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
+static_assert(kBc % (kRounded ? 32 : 16) == 0 && kBc <= 256, "S is one wgmma wide; P V runs in whole steps");
 // All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
               "all warpgroups together have no more registers than at launch");
@@ -398,11 +402,13 @@ constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;
-constexpr int kTileBytes = kPages * kTilePageBytes;
+constexpr int kSumColumns = 8;  // of rounded V, besides its own: P V has the row sums (bytes_tiles.cuh)
+constexpr int kTileBytes = kRounded ? kBc * kHeadDim : kPages * kTilePageBytes;
+constexpr int kVTileBytes = kRounded ? (kBc * (kHeadDim + kSumColumns) + 1023) / 1024 * 1024 : kTileBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
-constexpr int kTilesEnd = kVArea + kStages * kTileBytes;
+constexpr int kTilesEnd = kVArea + kStages * kVTileBytes;
 constexpr int kOArea = kOwnOPlace ? kTilesEnd : kQArea;
 // Bias tiles of each warpgroup, in the same pages (side_tiles.cuh).
 constexpr int kSideArea = kTilesEnd + (kOwnOPlace ? kGroups * kGroupBytes : 0);
@@ -432,54 +438,55 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
-#define FA2I_TILES_8 FA2I_TILE(0)
+// T: FA2I_TILE, or what else lists the registers of a column tile.
+#define FA2I_TILES_8(T) T(0)
 #define FA2I_NAMES_8 "%0, %1, %2, %3"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_16 FA2I_TILES_8, FA2I_TILE(1)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_16(T) FA2I_TILES_8(T), T(1)
 #define FA2I_NAMES_16 FA2I_NAMES_8 ", %4, %5, %6, %7"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_24 FA2I_TILES_16, FA2I_TILE(2)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_24(T) FA2I_TILES_16(T), T(2)
 #define FA2I_NAMES_24 FA2I_NAMES_16 ", %8, %9, %10, %11"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_32 FA2I_TILES_24, FA2I_TILE(3)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_32(T) FA2I_TILES_24(T), T(3)
 #define FA2I_NAMES_32 FA2I_NAMES_24 ", %12, %13, %14, %15"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_40 FA2I_TILES_32, FA2I_TILE(4)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_40(T) FA2I_TILES_32(T), T(4)
 #define FA2I_NAMES_40 FA2I_NAMES_32 ", %16, %17, %18, %19"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_48 FA2I_TILES_40, FA2I_TILE(5)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_48(T) FA2I_TILES_40(T), T(5)
 #define FA2I_NAMES_48 FA2I_NAMES_40 ", %20, %21, %22, %23"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_56 FA2I_TILES_48, FA2I_TILE(6)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_56(T) FA2I_TILES_48(T), T(6)
 #define FA2I_NAMES_56 FA2I_NAMES_48 ", %24, %25, %26, %27"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_64 FA2I_TILES_56, FA2I_TILE(7)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_64(T) FA2I_TILES_56(T), T(7)
 #define FA2I_NAMES_64 FA2I_NAMES_56 ", %28, %29, %30, %31"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_72 FA2I_TILES_64, FA2I_TILE(8)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_72(T) FA2I_TILES_64(T), T(8)
 #define FA2I_NAMES_72 FA2I_NAMES_64 ", %32, %33, %34, %35"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_80 FA2I_TILES_72, FA2I_TILE(9)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_80(T) FA2I_TILES_72(T), T(9)
 #define FA2I_NAMES_80 FA2I_NAMES_72 ", %36, %37, %38, %39"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_88 FA2I_TILES_80, FA2I_TILE(10)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_88(T) FA2I_TILES_80(T), T(10)
 #define FA2I_NAMES_88 FA2I_NAMES_80 ", %40, %41, %42, %43"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_96 FA2I_TILES_88, FA2I_TILE(11)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_96(T) FA2I_TILES_88(T), T(11)
 #define FA2I_NAMES_96 FA2I_NAMES_88 ", %44, %45, %46, %47"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_104 FA2I_TILES_96, FA2I_TILE(12)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_104(T) FA2I_TILES_96(T), T(12)
 #define FA2I_NAMES_104 FA2I_NAMES_96 ", %48, %49, %50, %51"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_112 FA2I_TILES_104, FA2I_TILE(13)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_112(T) FA2I_TILES_104(T), T(13)
 #define FA2I_NAMES_112 FA2I_NAMES_104 ", %52, %53, %54, %55"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_120 FA2I_TILES_112, FA2I_TILE(14)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_120(T) FA2I_TILES_112(T), T(14)
 #define FA2I_NAMES_120 FA2I_NAMES_112 ", %56, %57, %58, %59"
-#line 15 "templates/hopper/wgmma_lists.cu.in"
-#define FA2I_TILES_128 FA2I_TILES_120, FA2I_TILE(15)
+#line 16 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_128(T) FA2I_TILES_120(T), T(15)
 #define FA2I_NAMES_128 FA2I_NAMES_120 ", %60, %61, %62, %63"
-#line 18 "templates/hopper/wgmma_lists.cu.in"
+#line 19 "templates/hopper/wgmma_lists.cu.in"
 
 // a0 ... a6: numbers of the asm operands after the accumulator.
 #define FA2I_WGMMA(columns, a0, a1, a2, a3, a4, a5, a6)                                                                \
@@ -494,7 +501,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
                          " {" FA2I_NAMES_##columns "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"           \
                          "}"                                                                                           \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
         }                                                                                                              \
                                                                                                                        \
@@ -510,7 +517,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", add, 1, 1, %" #a6 ";\n"                                                                    \
                          "}"                                                                                           \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
         }                                                                                                              \
                                                                                                                        \
@@ -521,11 +528,12 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
             asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
                          " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", 1, 1, 1, %" #a5 ";"                                                                        \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
         }                                                                                                              \
     }
 
 template <int kColumns> struct Wgmma;
-#line 67 "templates/hopper/wgmma_lists.cu.in"
-FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
+#line 68 "templates/hopper/wgmma_lists.cu.in"
+FA2I_WGMMA
+(128, 64, 65, 66, 67, 68, 69, 70);

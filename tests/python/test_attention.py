@@ -63,6 +63,18 @@ class Numbers(unittest.TestCase):
             self.assertLess(reference.worst(out.get(), wanted), most)
         self.assertNotIn("scores", fa2.problem(*tensors, scores="int8", op="backward"))
 
+    def test_fp8_values(self):
+        """The permission changes nothing where no kernel uses it, as on this card."""
+        tensors = reference.tensors(seq_k=50)
+        out = Tensor(tensors[0].shape)
+        wanted, _ = reference.attention(*tensors, causal=True)
+        for pv, asked in (("fp8", "fp8"), (1, "fp8"), ("exact", None)):
+            self.assertEqual(fa2.problem(*tensors, pv=pv).get("pv"), asked)
+            fa2.attention(*tensors, causal=True, pv=pv, out=out)
+            device.synchronize()
+            self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE["fp16"])
+        self.assertNotIn("pv", fa2.problem(*tensors, pv="fp8", op="backward"))
+
     def test_rounding_is_checked(self):
         q, k, v = reference.tensors(heads_q=2, heads_kv=2, seq_q=64, seq_k=64, head_dim=128)
         large = [x * 100 if place % 128 == 5 and place // 128 % 2 == 1 else x for place, x in enumerate(k.get())]

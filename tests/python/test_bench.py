@@ -216,12 +216,15 @@ class Command(unittest.TestCase):
     def test_permissions(self):
         """Each is an option, and fields and words are those of a problem, in which they have the value 1."""
         self.assertEqual(command._permitted(command._parser().parse_args([])), {})
-        args = command._parser().parse_args(["--fast-sums", "--int8-scores"])
-        self.assertEqual(command._permitted(args), {"fast sums": ("sums", "fast"), "int8 scores": ("scores", "int8")})
-        for field, word in command._permitted(args).values():
-            problem = {"heads_q": 8, "seq_q": 64, "head_dim": 64, field: word}
-            self.assertIn(f",{field}={word}", fa2._native.problem_text(problem))
-            self.assertEqual(fa2._native.problem_text({**problem, field: 1}), fa2._native.problem_text(problem))
+        args = command._parser().parse_args(["--fast-sums", "--int8-scores", "--fp8"])
+        self.assertEqual(command._permitted(args), {
+            "fast sums": {"sums": "fast"}, "int8 scores": {"scores": "int8"}, "fp8": {"scores": "int8", "pv": "fp8"}})
+        for words in command._permitted(args).values():
+            problem = {"heads_q": 8, "seq_q": 64, "head_dim": 64}
+            text = fa2._native.problem_text({**problem, **words})
+            self.assertEqual(fa2._native.problem_text({**problem, **dict.fromkeys(words, 1)}), text)
+            for field, word in words.items():
+                self.assertIn(f",{field}={word}", text)
 
     @unittest.skipIf(torch is not None, "PyTorch is installed")
     def test_without_pytorch(self):

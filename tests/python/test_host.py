@@ -30,16 +30,21 @@ def attend(*tensors, **settings):
 class Permissions(OnHost):
     def test_gradients(self):
         """Permissions to be less exact, by every way; gradients are those without them, of the same output and LSE."""
+        from fa2_attn import _recording
+
         q, k, v = randn((2, 20, 2, 16), *2 * [(2, 30, 2, 16)])
         wanted = gradients(lambda q: fa2.attention(q, k, v), q)
-        for words, numbers in (({"sums": "fast"}, {"sums": 1}), ({"scores": "int8"}, {"scores": 1}),
-                               ({"sums": "fast", "scores": "int8"}, {"sums": 1, "scores": 1})):
+        for words in ({"sums": "fast"}, {"scores": "int8"}, {"sums": "fast", "scores": "int8"},
+                      {"scores": "int8", "pv": "fp8"}):
+            numbers = dict.fromkeys(words, 1)
             for function in (lambda q: fa2.attention(q, k, v, **words),
                              lambda q: torch.ops.fa2.attention(q, k, v, **numbers)[0]):
                 for a, b in zip(gradients(function, q), wanted):
                     self.assert_close(a, b, 5e-2)
             self.assert_close(attend(q, k, v, **words), attend(q, k, v), 5e-2)
-        for wrong in ({"sums": "int8"}, {"scores": "fast"}):
+            (_, problem), = _recording.problems_of(lambda q: attend(q, k, v, **words), q, False)
+            self.assertLessEqual(words.items(), problem.items())
+        for wrong in ({"sums": "int8"}, {"scores": "fast"}, {"pv": "int8"}):
             with self.assertRaisesRegex(ValueError, "it must be"):
                 attend(q, k, v, **wrong)
 
@@ -49,9 +54,9 @@ class Permissions(OnHost):
         mask = torch.ones(20, 30, dtype=torch.bool)
         asked = []
 
-        def attention(*tensors, sums, scores, **settings):
-            asked.append((sums, scores))
-            return attend(*tensors, sums=sums, scores=scores, **settings)
+        def attention(*tensors, sums, scores, pv, **settings):
+            asked.append((sums, scores, pv))
+            return attend(*tensors, sums=sums, scores=scores, pv=pv, **settings)
 
         def ask(function, *tensors, **settings):
             out = on_device(lambda: function(*tensors, **settings), attention)
@@ -59,20 +64,22 @@ class Permissions(OnHost):
 
         sdpa, in_place = fa2_attn.torch.sdpa, torch.nn.functional
         wanted, *none = ask(sdpa, q, k, v)
-        self.assertEqual(none, [None, None])
-        for sums, scores in (("fast", None), (None, "int8"), ("fast", "int8")):
+        self.assertEqual(none, 3 * [None])
+        for words in (("fast", None, None), (None, "int8", None), ("fast", "int8", None), (None, "int8", "fp8")):
+            permitted = dict(zip(fa2._native.PERMISSIONS, words))
             for given in (q, k, v), (q.clone().requires_grad_(), k, v), (q, k, v, mask):
-                out, *permissions = ask(sdpa, *given, sums=sums, scores=scores)
-                self.assertEqual(permissions, [sums, scores])
+                out, *permissions = ask(sdpa, *given, **permitted)
+                self.assertEqual(permissions, [*words])
                 self.assert_close(out, wanted, 5e-2)
-            with fa2_attn.torch.replace_sdpa(sums=sums, scores=scores):
-                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (sums, scores))
+            with fa2_attn.torch.replace_sdpa(**permitted):
+                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], words)
                 with fa2_attn.torch.replace_sdpa():
-                    self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (None, None))
-                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (sums, scores))
-        with self.assertRaisesRegex(ValueError, "it must be"), fa2_attn.torch.replace_sdpa(sums="int8"):
-            pass
-        self.assertRaisesRegex(ValueError, "it must be", sdpa, q, k, v, sums="int8")
+                    self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (None, None, None))
+                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], words)
+        for wrong in ({"sums": "int8"}, {"pv": "int8"}):
+            with self.assertRaisesRegex(ValueError, "it must be"), fa2_attn.torch.replace_sdpa(**wrong):
+                pass
+            self.assertRaisesRegex(ValueError, "it must be", sdpa, q, k, v, **wrong)
         self.assertRaises(TypeError, sdpa, q, k, v, None, 0.0, False, None, False, "fast")
 
 

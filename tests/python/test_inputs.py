@@ -91,6 +91,8 @@ class Refusals(unittest.TestCase):
             self.refused(ValueError, 'sums is .*; it must be "fp32" or "fast"', sums=wrong)
         for wrong in ("fp8", 2, -1, b"int8"):
             self.refused(ValueError, 'scores is .*; it must be "exact" or "int8"', scores=wrong)
+        for wrong in ("int8", 2, -1, b"fp8"):
+            self.refused(ValueError, 'pv is .*; it must be "exact" or "fp8"', pv=wrong)
         for wrong in (3, (1, 2, 3), [1], {1: 2, 3: 4}, {1, 2}):
             self.refused(ValueError, rf"^window is {re.escape(repr(wrong))}; it must be two numbers, the keys before and "
                                      r"after the query's own position$", window=wrong)

@@ -379,6 +379,17 @@ class Processes(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertRegex(said, "(?s)_89.*_75.*v is on CUDA device 1 and q on 0.*context is of CUDA device 1")
 
+    def test_fp8_values(self):
+        """On Hopper, kernels that round the softmax and v are chosen where both permissions are given."""
+        status, said = python(
+            "import fa2_attn as fa2\n"
+            "with fa2.Context('', log=lambda line: None) as context:\n"
+            "    for words in ({'scores': 'int8', 'pv': 'fp8'}, {'scores': 'int8'}, {'pv': 'fp8'}, {}):\n"
+            "        said = context.explain({'heads_q': 16, 'seq_q': 16384, 'head_dim': 128, **words})\n"
+            "        print(said['variant'].split()[0], said['problem'].get('pv'))\n", FA2_SIM_CARD="h200", FA2_GEN_PATH="")
+        self.assertEqual(status, 0, said)
+        self.assertEqual(said, "fwd_bytes_sm90 fp8\nfwd_sm90 None\nfwd_sm90 fp8\nfwd_sm90 None\n")
+
     def test_no_driver(self):
         status, said = python(
             "import fa2_attn as fa2\n"

@@ -317,6 +317,27 @@ class OnHost(unittest.TestCase):
                         unittest.mock.patch.object(fa2_attn.transformers, "_MOST_MASKED", most_masked):
                     self.compare(kind, config, inputs, padding)
 
+    def test_permissions(self):
+        """Every call of a model has those that its name was registered with. Gradients are there."""
+        t, asked = transformers, []
+        config = t.LlamaConfig(**{**TEXT, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+                                  "num_attention_heads": 2})
+
+        def attention(*tensors, sums, scores, pv, **settings):
+            asked.append((sums, scores, pv))
+            return host.attention(*tensors, sums=sums, scores=scores, pv=pv, **settings)
+
+        fa2_attn.transformers.register("fa2_fp8", scores="int8", pv="fp8")
+        with unittest.mock.patch.object(fa2_attn.transformers, "attention", attention):
+            for name, words in (("fa2_fp8", ("fp32", "int8", "fp8")), ("fa2", ("fp32", "exact", "exact"))):
+                model = make(t.LlamaForCausalLM, config, torch.float16, name, device="cpu")
+                model(input_ids=self.ids).logits.float().sum().backward()
+                self.assertEqual(asked, [words] * 2)
+                self.assertTrue(all(p.grad is not None for p in model.parameters()))
+                asked.clear()
+        with self.assertRaisesRegex(ValueError, "pv is 'int8'; it must be one of exact, fp8"):
+            fa2_attn.transformers.register("wrong", pv="int8")
+
     def test_fp32(self):
         """By kernels of fp32, not by sdpa: padding on either side, windows, gradients, a learned bias."""
         t = transformers

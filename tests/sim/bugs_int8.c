@@ -9,6 +9,12 @@
     }
 #define INT8_SHAPE "scores=int8,Sq=150,Sk=333"
 
+#define BYTES                                                                                                          \
+    {                                                                                                                  \
+        "fwd_bytes_sm90", "groups=2 bc=128"                                                                  \
+    }
+#define BYTES_SHAPE "scores=int8,pv=fp8,Sq=150,Sk=333"
+
 static const bug bugs[] = {
     {"none, int8", "a100", INT8, "", "", 1, INT8_SHAPE, NULL, NULL},
     {"none, int8 causal", "a100", INT8, "", "", 1, INT8_SHAPE ",causal=1", NULL, NULL},
@@ -65,8 +71,8 @@ static const bug bugs[] = {
      "\"+r\"(sum[i / 2 * 2]), \"+r\"(sum[i / 2 * 2 + 1])", 1, INT8_SHAPE, "x the bound", NULL},
     {"int8: a mean of too few keys", "a100", INT8, "total /= count;", "total /= count + 1;", 1, INT8_SHAPE, NULL,
      NULL}, /* any vector will do, if Q has its product with the same one */
-    {"int8: the largest number of another group of keys", "a100", INT8, "memory.rounding[keys.row % 8 / 2]",
-     "memory.rounding[(keys.row % 8 / 2 + 1) % 4]", 1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: the largest number of another group of keys", "a100", INT8, "[keys.row % 8 / 2];",
+     "[(keys.row % 8 / 2 + 1) % 4];", 1, INT8_SHAPE, "x the bound", NULL},
     {"int8: rows after the last key", "a100", INT8, "key_of(tile, r) < keys.seq_k(p)",
      "key_of(tile, r) <= keys.seq_k(p)", 1, INT8_SHAPE, "illegal address", "quantise.cuh"},
     {"int8: the same keys twice", "a100", INT8, "parcels.read(p, keys, tile + 1);", "parcels.read(p, keys, tile);", 1,
@@ -82,6 +88,25 @@ static const bug bugs[] = {
      "key_counts(p, at)[0] = count;", 1, INT8_SHAPE, "race", "quantise.cuh"},
     {"int8: counts of the tile after", "a100", INT8, "+ tile * (kQuantThreads / 32);",
      "+ (tile + 1) * (kQuantThreads / 32);", 1, INT8_SHAPE, "", "quantise.cuh"},
+    {"none, bytes", "h200", BYTES, "", "", 1, BYTES_SHAPE, NULL, NULL},
+    {"none, bytes D=128", "h200", BYTES, "", "", 1, BYTES_SHAPE ",D=128,causal=1", NULL, NULL},
+    {"none, bytes D=256", "h200", BYTES, "", "", 1, BYTES_SHAPE ",D=256,dtype=bf16", NULL, NULL},
+    {"bytes: keys of V in another order", "h200", BYTES, "word % 4 * 2 + i % 2 + i / 2 * 8", "word % 4 * 4 + i", 1,
+     BYTES_SHAPE, "x the bound", NULL},
+    {"bytes: the scale of another tile of V", "h200", BYTES, "largest * (kUnshift / kMostE4m3)",
+     "largest * (2 * kUnshift / kMostE4m3)", 1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes: Q is read before all of its rows are rounded", "h200", BYTES,
+     "    named_barrier(1 + kGroups + group.index, 128);  // all rows", "    // all rows", 1, BYTES_SHAPE, "race",
+     NULL},
+    {"bytes: a product with the mean key left out of LSE", "h200", BYTES, "/ scale_log2 + q.mean[h];", "/ scale_log2;",
+     1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes: row sums of half of P", "h200", BYTES, "0x38383838", "0x30303030", 1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes: row sums that are not rescaled", "h200", BYTES, "row.sum[0][h] *= rescale.by[0][h];", ";", 1, BYTES_SHAPE,
+     "x the bound", NULL},
+    {"bytes: P of the columns of another pair", "h200", BYTES, "bits[n + 1][h], 0x6420", "bits[n + 1][h], 0x4620", 1,
+     BYTES_SHAPE, "x the bound", NULL},
+    {"bytes: V that is read before it is rounded", "h200", BYTES, "await_step_before();  // K and V", ";  // K and V",
+     1, BYTES_SHAPE, "early", NULL},
 };
 
 const bug_list int8_bugs = {bugs, sizeof bugs / sizeof *bugs};

@@ -34,6 +34,7 @@ static inline uint32_t fma_bfloat(uint32_t x, uint32_t y, uint32_t z)
 
 SIM_BINARY(add_sat, uint32_t,
            pair_of_halves(saturate(low_half(x) + low_half(y)), saturate(high_half(x) + high_half(y))))
+SIM_BINARY(add, uint32_t, pair_of_halves(low_half(x) + low_half(y), high_half(x) + high_half(y)))
 SIM_BINARY(sub, uint32_t, pair_of_halves(low_half(x) - low_half(y), high_half(x) - high_half(y)))
 SIM_BINARY(mul, uint32_t, pair_of_halves(low_half(x) * low_half(y), high_half(x) * high_half(y)))
 SIM_TERNARY(fma_bfloats, uint32_t, fma_bfloat(x >> 16, y >> 16, z >> 16) << 16 | fma_bfloat(x, y, z))
@@ -45,6 +46,7 @@ SIM_TERNARY(fma_bfloats, uint32_t, fma_bfloat(x >> 16, y >> 16, z >> 16) << 16 |
 
 static const sim_row rows[] = {
     ROW("add.sat.f16x2", "r s s", add_sat),
+    ROW("add.f16x2", "r s s", add),
     ROW("sub.f16x2", "r s s", sub),
     ROW("mul.f16x2", "r s s", mul),
     ROW("fma.rn.bf16x2", "r s s s", fma_bfloats),

@@ -6,7 +6,8 @@
  * reads as lasting until the wait. The four warps of a warpgroup must execute the same, but need not meet.
  *
  * Accumulators have the layout of mma.sync, for each 8 columns. Sums of e4m3 products are rounded to fp32, as all
- * others (matrix.h). The hardware keeps fewer of their bits, in a way that is not documented.
+ * others (matrix.h). The hardware keeps fewer of their bits, in a way that is not documented. Sums of s8 products are
+ * exact integers of 32 bits.
  */
 #include <string.h>
 #include "access.h"
@@ -14,13 +15,13 @@
 #include "matrix.h"
 
 enum { GROUP_WARPS = 4, ROWS = 16, DEPTH = 16, DEPTH_MAX = 32, COLUMNS_MAX = 256, SIDE = SIM_SIDE };
-enum { BF16 = 1, A_REGISTERS = 2 }; /* bits of info below the shape */
+enum { BF16 = 1, INTEGERS = 1, A_REGISTERS = 2 }; /* bits of info below the shape: the type, by its size, and A */
 
 typedef struct product {
     const sim_op *op;
     int tiles, depth;
-    bool bf16, e4m3, add, a_in_registers;
-    float scale; /* of the products: 1 or -1 */
+    bool bf16, bytes, integers, add, a_in_registers; /* bytes: integers, or e4m3 */
+    float scale;                                     /* of the products: 1 or -1 */
     sim_operand a, b;
 } product;
 
@@ -181,13 +182,14 @@ static bool is_scale(uint32_t value)
 }
 
 /* Sources: A (4 registers or a descriptor), B, scale-d, scales of A and B, transposition of A (if it has a descriptor)
- * and of B. Matrices of e4m3 are never transposed. */
+ * and of B. Matrices of bytes are never transposed, and integers have no scales. */
 static bool take_operands(sim_warp *w, product *p)
 {
     const int32_t *src = p->op->src + (p->a_in_registers ? 4 : 1);
-    const uint32_t scale_a = *sim_source(w, src[2]), scale_b = *sim_source(w, src[3]);
-    const uint32_t transpose_a = p->a_in_registers || p->e4m3 ? 0 : *sim_source(w, src[4]);
-    const uint32_t transpose_b = p->e4m3 ? 0 : *sim_source(w, src[p->a_in_registers ? 4 : 5]);
+    const uint32_t scale_a = p->integers ? 1 : *sim_source(w, src[2]);
+    const uint32_t scale_b = p->integers ? 1 : *sim_source(w, src[3]);
+    const uint32_t transpose_a = p->a_in_registers || p->bytes ? 0 : *sim_source(w, src[4]);
+    const uint32_t transpose_b = p->bytes ? 0 : *sim_source(w, src[p->a_in_registers ? 4 : 5]);
     sim_group_step step = {.op = w->pc};
     if (!is_scale(scale_a) || !is_scale(scale_b) || transpose_a > 1 || transpose_b > 1) {
         sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
@@ -234,12 +236,12 @@ static void take_b(const sim_warp *w, const product *p, numbers *out)
 }
 
 /* A chunk of 16 bytes as numbers, in two lines. */
-static void widen_bytes(sim_elements chunk, sim_line out[2])
+static void widen_bytes(sim_elements chunk, bool integers, sim_line out[2])
 {
     uint8_t bytes[2 * SIDE];
     memcpy(bytes, &chunk, sizeof bytes);
-    out[0] = sim_widen_e4m3(bytes);
-    out[1] = sim_widen_e4m3(bytes + SIDE);
+    for (int i = 0; i < 2; i++)
+        out[i] = integers ? sim_widen_s8(bytes + SIDE * i) : sim_widen_e4m3(bytes + SIDE * i);
 }
 
 static void take_b_bytes(const sim_warp *w, const product *p, numbers *out)
@@ -250,7 +252,7 @@ static void take_b_bytes(const sim_warp *w, const product *p, numbers *out)
             chunks_at(w, &p->b, SIDE * tile, half, columns);
             for (unsigned column = 0; column < SIDE; column++) {
                 sim_line line[2];
-                widen_bytes(columns[sim_line_order[column]], line);
+                widen_bytes(columns[sim_line_order[column]], p->integers, line);
                 for (unsigned k = 0; k < 2 * SIDE; k++)
                     out->b[2 * SIDE * half + k][tile][column] = line[k / SIDE][k % SIDE];
             }
@@ -261,11 +263,11 @@ static void take_b_bytes(const sim_warp *w, const product *p, numbers *out)
 static void put_a(const product *p, sim_elements chunk, unsigned half, float row[DEPTH_MAX])
 {
     sim_line line[2];
-    if (p->e4m3)
-        widen_bytes(chunk, line);
+    if (p->bytes)
+        widen_bytes(chunk, p->integers, line);
     else
         line[0] = sim_widen(chunk, p->bf16);
-    for (int i = 0; i < (p->e4m3 ? 2 : 1); i++) {
+    for (int i = 0; i < (p->bytes ? 2 : 1); i++) {
         line[i] *= p->scale;
         memcpy(row + (unsigned)p->depth / 2 * half + SIDE * i, &line[i], sizeof line[i]);
     }
@@ -290,6 +292,16 @@ static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigne
 
 /* ---- the product ---- */
 
+/* Adds integers, which the sums of 32 products of bytes are, to those in an accumulator's 8x8 part. */
+static void add_integers(const sim_line sum[SIDE], bool add, uint32_t *even, uint32_t *odd)
+{
+    for (int row = 0; row < SIDE; row++)
+        for (int i = 0; i < SIDE; i++) {
+            uint32_t *at = (i < SIDE / 2 ? even : odd) + 4 * row + i % (SIDE / 2);
+            *at = (add ? *at : 0) + (uint32_t)(int32_t)sum[row][i];
+        }
+}
+
 /* The registers of rows 8 * h ... 8 * h + 7 of a tile of 8 columns: its even columns, then its odd ones. */
 static uint32_t *sums_at(const sim_warp *w, const product *p, int tile, int h, int odd)
 {
@@ -301,12 +313,15 @@ static void multiply(const sim_warp *w, const product *p, const numbers *n, int 
     const float(*a)[DEPTH_MAX] = &n->a[SIDE * h];
     uint32_t *even = sums_at(w, p, tile, h, 0), *odd = sums_at(w, p, tile, h, 1);
     sim_line sum[SIDE] = {{0}};
-    if (p->add)
+    if (p->add && !p->integers)
         sim_take_lines(even, odd, sum);
     for (int k = 0; k < p->depth; k++)
         for (int row = 0; row < SIDE; row++)
             sum[row] = sim_add_product(sum[row], a[row][k], n->b[k][tile]);
-    sim_put_lines(sum, even, odd);
+    if (p->integers)
+        add_integers(sum, p->add, even, odd);
+    else
+        sim_put_lines(sum, even, odd);
 }
 
 #ifdef __AVX512F__
@@ -353,15 +368,16 @@ static void mma_async(const sim_op *op, sim_warp *w)
     product p = {.op = op,
                  .tiles = sim_product_columns(op->info) / SIDE,
                  .depth = op->info & SIM_BYTES ? DEPTH_MAX : DEPTH,
-                 .bf16 = (op->info & BF16) != 0,
-                 .e4m3 = (op->info & SIM_BYTES) != 0,
+                 .bf16 = (op->info & (SIM_BYTES | BF16)) == BF16,
+                 .bytes = (op->info & SIM_BYTES) != 0,
+                 .integers = (op->info & (SIM_BYTES | INTEGERS)) == (SIM_BYTES | INTEGERS),
                  .a_in_registers = (op->info & A_REGISTERS) != 0};
     const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS;
     numbers n;
     if (!is_whole(w) || !take_operands(w, &p) || !(p.a_in_registers || sim_operand_read(w, &p.a, first, ROWS)) ||
         !sim_operand_read(w, &p.b, 0, (unsigned)p.tiles * SIDE))
         return;
-    if (p.e4m3)
+    if (p.bytes)
         take_b_bytes(w, &p, &n);
     else
         take_b(w, &p, &n);
@@ -370,7 +386,7 @@ static void mma_async(const sim_op *op, sim_warp *w)
     for (int h = 0; h < 2; h++) {
         int tile = 0;
 #ifdef __AVX512F__
-        for (; tile + 1 < p.tiles; tile += 2)
+        for (; !p.integers && tile + 1 < p.tiles; tile += 2)
             multiply_two(w, &p, &n, tile, h);
 #endif
         for (; tile < p.tiles; tile++)
@@ -411,50 +427,53 @@ void sim_other_shape(const sim_op *op, sim_warp *w)
 
 /* ---- rows ---- */
 
-#define PRODUCT(n, half, type, transpose_a, transpose_b, info)                                                         \
-    {"wgmma.mma_async.sync.aligned.m64n" #n type, #half "R S S T k k" transpose_a transpose_b, mma_async,              \
+#define PRODUCT(n, half, type, after, transpose_a, transpose_b, info)                                                  \
+    {"wgmma.mma_async.sync.aligned.m64n" #n type, #half "R S S T" after transpose_a transpose_b, mma_async,            \
      SIM_KIND_PRODUCT, SIM_COLUMNS(n) | (info)},                                                                       \
     {                                                                                                                  \
-        "wgmma.mma_async.sync.aligned.m64n" #n type, #half "R 4s S T k k" transpose_b, mma_async, SIM_KIND_PRODUCT,    \
+        "wgmma.mma_async.sync.aligned.m64n" #n type, #half "R 4s S T" after transpose_b, mma_async, SIM_KIND_PRODUCT,  \
             SIM_COLUMNS(n) | (info) | A_REGISTERS                                                                      \
     }
 #define PRODUCTS(n, half)                                                                                              \
-    PRODUCT(n, half, "k16.f32.f16.f16", " k", " k", 0), PRODUCT(n, half, "k16.f32.bf16.bf16", " k", " k", BF16),       \
-        PRODUCT(n, half, "k32.f32.e4m3.e4m3", "", "", SIM_BYTES)
+    PRODUCT(n, half, "k16.f32.f16.f16", " k k", " k", " k", 0),                                                        \
+        PRODUCT(n, half, "k16.f32.bf16.bf16", " k k", " k", " k", BF16),                                               \
+        PRODUCT(n, half, "k32.f32.e4m3.e4m3", " k k", "", "", SIM_BYTES)
+/* Integers have fewer numbers of columns. */
+#define ALL_PRODUCTS(n, half) PRODUCTS(n, half), PRODUCT(n, half, "k32.s32.s8.s8", "", "", "", SIM_BYTES | INTEGERS)
 
 static const sim_row rows[] = {
-    PRODUCTS(8, 4),
-    PRODUCTS(16, 8),
-    PRODUCTS(24, 12),
-    PRODUCTS(32, 16),
+    ALL_PRODUCTS(8, 4),
+    ALL_PRODUCTS(16, 8),
+    ALL_PRODUCTS(24, 12),
+    ALL_PRODUCTS(32, 16),
     PRODUCTS(40, 20),
-    PRODUCTS(48, 24),
+    ALL_PRODUCTS(48, 24),
     PRODUCTS(56, 28),
-    PRODUCTS(64, 32),
+    ALL_PRODUCTS(64, 32),
     PRODUCTS(72, 36),
-    PRODUCTS(80, 40),
+    ALL_PRODUCTS(80, 40),
     PRODUCTS(88, 44),
-    PRODUCTS(96, 48),
+    ALL_PRODUCTS(96, 48),
     PRODUCTS(104, 52),
-    PRODUCTS(112, 56),
+    ALL_PRODUCTS(112, 56),
     PRODUCTS(120, 60),
-    PRODUCTS(128, 64),
+    ALL_PRODUCTS(128, 64),
     PRODUCTS(136, 68),
-    PRODUCTS(144, 72),
+    ALL_PRODUCTS(144, 72),
     PRODUCTS(152, 76),
-    PRODUCTS(160, 80),
+    ALL_PRODUCTS(160, 80),
     PRODUCTS(168, 84),
-    PRODUCTS(176, 88),
+    ALL_PRODUCTS(176, 88),
     PRODUCTS(184, 92),
-    PRODUCTS(192, 96),
+    ALL_PRODUCTS(192, 96),
     PRODUCTS(200, 100),
-    PRODUCTS(208, 104),
+    ALL_PRODUCTS(208, 104),
     PRODUCTS(216, 108),
-    PRODUCTS(224, 112),
+    ALL_PRODUCTS(224, 112),
     PRODUCTS(232, 116),
-    PRODUCTS(240, 120),
+    ALL_PRODUCTS(240, 120),
     PRODUCTS(248, 124),
-    PRODUCTS(256, 128),
+    ALL_PRODUCTS(256, 128),
     {"wgmma.fence.sync.aligned", "", fence, SIM_KIND_CONTROL, 0},
     {"wgmma.commit_group.sync.aligned", "", commit_group, SIM_KIND_CONTROL, 0},
     {"wgmma.wait_group.sync.aligned", "i", wait_group, SIM_KIND_CONTROL, 0},

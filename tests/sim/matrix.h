@@ -57,6 +57,15 @@ static inline sim_line sim_widen_e4m3(const uint8_t bytes[SIM_SIDE])
     return out;
 }
 
+/* Converts signed bytes to fp32. */
+static inline sim_line sim_widen_s8(const uint8_t bytes[SIM_SIDE])
+{
+    sim_line out;
+    for (int i = 0; i < SIM_SIDE; i++)
+        out[i] = (float)(int8_t)bytes[i];
+    return out;
+}
+
 #define SIM_INTERLEAVE(a, b, high)                                                                                     \
     __builtin_shufflevector(a, b, 0 + (high), 8 + (high), 1 + (high), 9 + (high), 2 + (high), 10 + (high), 3 + (high), \
                             11 + (high))

@@ -19,9 +19,9 @@ typedef struct layout {
     bool transposed;
 } layout;
 
-typedef enum element_type { FP16, BF16, E4M3 } element_type;
+typedef enum element_type { FP16, BF16, E4M3, S8 } element_type;
 
-static const char *const element_names[] = {"f16", "bf16", "e4m3"};
+static const char *const element_names[] = {"f16", "bf16", "e4m3", "s8"};
 
 typedef struct trial {
     int n;
@@ -39,7 +39,7 @@ static uint32_t in[IN_WORDS], out[COLUMNS_MAX / 2 * THREADS];
 
 static int size_of(const trial *t)
 {
-    return t->element == E4M3 ? 1 : 2;
+    return t->element >= E4M3 ? 1 : 2;
 }
 
 /* Returns the bytes from one group of 8 rows (of k, if transposed) to the next, and from one row's pattern to the next.
@@ -152,17 +152,19 @@ static void begin_kernel(const trial *t, const char *target)
 static void say_product(const trial *t, int first)
 {
     const char *type = element_names[t->element];
-    say("wgmma.mma_async.sync.aligned.m64n%dk%d.f32.%s.%s {", t->n, DEPTH_BYTES / size_of(t), type, type);
+    say("wgmma.mma_async.sync.aligned.m64n%dk%d.%s.%s.%s {", t->n, DEPTH_BYTES / size_of(t),
+        t->element == S8 ? "s32" : "f32", type, type);
     for (int i = 0; i < t->n / 2; i++)
         say("%s%%d%d", i > 0 ? ", " : "", first + i);
-    say("}, %s, %%rd11, %s, %d, %d", t->a_in_registers ? "{%a0, %a1, %a2, %a3}" : "%rd10",
+    say("}, %s, %%rd11, %s", t->a_in_registers ? "{%a0, %a1, %a2, %a3}" : "%rd10",
         t->by_predicate ? "%p3"
         : t->scale_d    ? "1"
-                        : "0",
-        t->scale_a, t->scale_b);
-    if (!t->a_in_registers && t->element != E4M3)
+                        : "0");
+    if (t->element != S8)
+        say(", %d, %d", t->scale_a, t->scale_b);
+    if (!t->a_in_registers && size_of(t) == 2)
         say(", %d", t->a.transposed);
-    if (t->element != E4M3)
+    if (size_of(t) == 2)
         say(", %d", t->b.transposed);
     say(";\n");
 }
@@ -194,7 +196,7 @@ static void fill(void *data, size_t bytes, element_type element, uint64_t *seed)
     uint32_t words[BENCH_IN_WORDS];
     for (size_t at = 0; at < bytes; at += sizeof words) {
         bench_halves(words, element == BF16, (*seed)++);
-        for (int i = 0; element == E4M3 && i < BENCH_IN_WORDS; i++)
+        for (int i = 0; element >= E4M3 && i < BENCH_IN_WORDS; i++)
             words[i] = (words[i] ^ words[i] >> 7) * 0x9e3779b1u;
         memcpy((char *)data + at, words, sizeof words);
     }
@@ -225,6 +227,8 @@ static void make_matrices(element_type element, uint64_t seed)
 static double value_of(const char *row, int k, element_type element)
 {
     uint16_t bits;
+    if (element == S8)
+        return (signed char)row[k];
     if (element != E4M3) {
         memcpy(&bits, row + 2 * k, sizeof bits);
         return bench_half_value(bits, element == BF16);
@@ -247,6 +251,28 @@ static float expected(const trial *t, int thread, int i)
     return sum;
 }
 
+/* Returns the bits of a sum of integers. It begins with those of a float. */
+static uint32_t expected_integer(const trial *t, int thread, int i)
+{
+    const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+    const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
+    const float before = (float)(thread + i);
+    uint32_t sum = 0;
+    if (t->scale_d != 0)
+        memcpy(&sum, &before, sizeof sum);
+    for (int k = 0; k < DEPTH_BYTES; k++)
+        sum += (uint32_t)((signed char)a_matrix[row][k] * (signed char)b_matrix[column][k]);
+    return sum;
+}
+
+static bool is_right(const trial *t, int thread, int i, uint32_t bits)
+{
+    if (t->element == S8)
+        return bits == expected_integer(t, thread, i);
+    const float value = expected(t, thread, i);
+    return value != value ? bits == 0x7fffffff : memcmp(&value, &bits, sizeof value) == 0;
+}
+
 static void try(trial t)
 {
     int wrong = 0;
@@ -257,10 +283,8 @@ static void try(trial t)
     say("%s%s", commit, wait);
     end_kernel(&t);
     const CUresult result = run(&t);
-    for (int i = 0; result == CUDA_SUCCESS && i < t.n / 2 * THREADS; i++) {
-        const float value = expected(&t, i % THREADS, i / THREADS);
-        wrong += value != value ? out[i] != 0x7fffffff : memcmp(&value, &out[i], sizeof value) != 0;
-    }
+    for (int i = 0; result == CUDA_SUCCESS && i < t.n / 2 * THREADS; i++)
+        wrong += !is_right(&t, i % THREADS, i / THREADS, out[i]);
     check_count++;
     if (result == CUDA_SUCCESS && wrong == 0)
         return;
@@ -286,6 +310,9 @@ static void test_shapes(void)
             t.element = E4M3;
             t.b.transposed = false;
             try(t);
+            t.element = S8;
+            if (n <= 24 || n % 16 == 0) /* integers have no other numbers of columns */
+                try(t);
         }
 }
 
@@ -304,6 +331,9 @@ static void test_layouts(void)
             t.element = E4M3;
             if (!t.a.transposed && !t.b.transposed)
                 try(t);
+            t.element = S8;
+            if (c != 1 && !t.a.transposed && !t.b.transposed)
+                try(t);
         }
 }
 
@@ -318,6 +348,8 @@ static void test_scales(void)
         t.by_predicate = i >= 16;
         try(t);
         t.element = E4M3;
+        try(t);
+        t.element = S8;
         try(t);
     }
 }

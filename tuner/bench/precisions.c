@@ -1,25 +1,43 @@
 #include "tuner/bench/precisions.h"
 
 #include <string.h>
+#include "runtime/base/alloc.h"
 #include "tuner/report/table.h"
+
+/* The fields of a problem's precision. kv_scales goes with kv. */
+static const int fields[] = {FA2I_FIELD_sums, FA2I_FIELD_scores, FA2I_FIELD_pv, FA2I_FIELD_kv};
+enum { FIELDS = sizeof fields / sizeof *fields };
 
 typedef struct precision {
     const char *name;
-    fa2_sums sums;
-    fa2_scores scores;
-    fa2_kv kv;
+    int32_t values[FIELDS];
 } precision;
 
 /* The first one is exact. */
 static const precision precisions[] = {
-    {"exact", FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_KV_DTYPE},
-    {"sums=fast", FA2_SUMS_FAST, FA2_SCORES_EXACT, FA2_KV_DTYPE},
-    {"scores=int8", FA2_SUMS_FP32, FA2_SCORES_INT8, FA2_KV_DTYPE},
-    {"sums=fast scores=int8", FA2_SUMS_FAST, FA2_SCORES_INT8, FA2_KV_DTYPE},
-    {"kv=int8", FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_KV_INT8},
-    {"kv=fp8", FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_KV_FP8},
+    {"exact", {FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_PV_EXACT, FA2_KV_DTYPE}},
+    {"sums=fast", {FA2_SUMS_FAST, FA2_SCORES_EXACT, FA2_PV_EXACT, FA2_KV_DTYPE}},
+    {"scores=int8", {FA2_SUMS_FP32, FA2_SCORES_INT8, FA2_PV_EXACT, FA2_KV_DTYPE}},
+    {"sums=fast scores=int8", {FA2_SUMS_FAST, FA2_SCORES_INT8, FA2_PV_EXACT, FA2_KV_DTYPE}},
+    {"scores=int8 pv=fp8", {FA2_SUMS_FP32, FA2_SCORES_INT8, FA2_PV_FP8, FA2_KV_DTYPE}},
+    {"kv=int8", {FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_PV_EXACT, FA2_KV_INT8}},
+    {"kv=fp8", {FA2_SUMS_FP32, FA2_SCORES_EXACT, FA2_PV_EXACT, FA2_KV_FP8}},
 };
 enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+
+static void set(fa2_problem *problem, const precision *to)
+{
+    for (int i = 0; i < FIELDS; i++)
+        fa2i_field_set(problem, fields[i], to->values[i]);
+}
+
+static bool is_of(const fa2_problem *problem, const precision *one)
+{
+    bool same = true;
+    for (int i = 0; i < FIELDS; i++)
+        same = same && fa2i_field_get(problem, fields[i]) == one->values[i];
+    return same;
+}
 
 bool fa2i_precisions_apply(const fa2_problem *problem)
 {
@@ -29,9 +47,7 @@ bool fa2i_precisions_apply(const fa2_problem *problem)
 fa2_problem fa2i_precisions_exact(const fa2_problem *problem)
 {
     fa2_problem exact = *problem;
-    exact.sums = FA2_SUMS_FP32;
-    exact.scores = FA2_SCORES_EXACT;
-    exact.kv = FA2_KV_DTYPE;
+    set(&exact, &precisions[0]);
     exact.kv_scales = FA2_SCALES_FP32;
     return exact;
 }
@@ -46,17 +62,34 @@ static bool has(const fa2i_shapes *shapes, const fa2_problem *problem)
     return false;
 }
 
-fa2_status fa2i_precisions_extend(fa2i_shapes *shapes)
+/* Finds out whether the card has kernels for a problem. Few round V: without one, pv=fp8 is scores=int8 once more. */
+static fa2_status find_served(fa2i_generator *generator, const fa2i_card *card, const fa2_problem *problem,
+                              bool *ret_served)
+{
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    *ret_served = problem->pv == FA2_PV_EXACT;
+    if (*ret_served)
+        return FA2_OK;
+    const fa2_status st = fa2i_generator_candidates(generator, problem, card, &list, &count);
+    for (size_t i = 0; i < count; i++)
+        *ret_served = *ret_served || list[i].recipe.workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES;
+    fa2i_free(list);
+    return st == FA2_E_UNSUPPORTED ? FA2_OK : st;
+}
+
+fa2_status fa2i_precisions_extend(fa2i_generator *generator, const fa2i_card *card, fa2i_shapes *shapes)
 {
     fa2_status st = FA2_OK;
     const size_t given = shapes->count;
     for (size_t i = 0; i < given; i++) {
         for (int j = 1; j < PRECISIONS && fa2i_precisions_apply(&shapes->items[i]); j++) {
             fa2_problem p = fa2i_precisions_exact(&shapes->items[i]);
-            p.sums = precisions[j].sums;
-            p.scores = precisions[j].scores;
-            p.kv = precisions[j].kv;
+            bool served = false;
+            set(&p, &precisions[j]);
             if (fa2i_problem_check(&p) == FA2_OK && !has(shapes, &p))
+                FA2_TRY(find_served(generator, card, &p, &served));
+            if (served)
                 FA2_TRY(fa2i_shapes_add(shapes, &p, 0));
         }
     }
@@ -69,8 +102,7 @@ done:
 static const char *name_of(const fa2_problem *problem)
 {
     for (int i = 0; i < PRECISIONS; i++)
-        if (precisions[i].sums == problem->sums && precisions[i].scores == problem->scores &&
-            precisions[i].kv == problem->kv)
+        if (is_of(problem, &precisions[i]))
             return precisions[i].name;
     return "several";
 }

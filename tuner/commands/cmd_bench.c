@@ -66,13 +66,13 @@ static fa2_status open_session(session *s, int argc, char **argv)
     if (s->options.shapes.count == 0)
         FA2_TRY(fa2i_shapes_add_preset(&s->options.shapes, "seeds"));
     FA2_TRY(fa2i_scaling_extend(&s->options.shapes, s->options.scales));
-    if (s->options.precisions)
-        FA2_TRY(fa2i_precisions_extend(&s->options.shapes));
     s->format = s->options.csv ? FA2I_FORMAT_CSV : s->options.json ? FA2I_FORMAT_JSON : FA2I_FORMAT_TEXT;
     FA2_TRY(fa2i_gpu_read(s->options.device, &s->all.gpu));
+    FA2_TRY(fa2i_generator_create(&s->generator));
+    if (s->options.precisions)
+        FA2_TRY(fa2i_precisions_extend(s->generator, &s->all.gpu.card, &s->options.shapes));
     if (s->against.path != NULL) /* before minutes of measuring */
         FA2_TRY(fa2i_against_meets(&s->against, &s->all.gpu.card, s->options.shapes.items, s->options.shapes.count));
-    FA2_TRY(fa2i_generator_create(&s->generator));
     FA2_TRY(open_database(s));
     s->all.kernels = (fa2i_kernel_list){.gpu = &s->all.gpu, .generator = s->generator, .cache = s->cache};
     s->all.runs = s->all.gpu.modelled ? 1 : s->options.runs > 0 ? (size_t)s->options.runs : FA2I_BENCHMARK_RUNS;

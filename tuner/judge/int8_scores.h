@@ -10,6 +10,9 @@
  *     variance of O         sum over keys of (P (V - O))^2 times the score's variance
  *     variance of LSE       at most the sum over keys of P times the score's variance
  *
+ * Data of large problems repeats (case.h). Changes of equal keys are equal, so a variance is multiplied by how often a
+ * key occurs.
+ *
  * The allowance is FA2I_INT8_SIGMAS standard deviations, which a normal number exceeds once in 10^9. Right kernels stay
  * below, because their steps are for fewer keys. Planted bugs exceed it: the scale of another group of keys 10 times, a
  * product with the mean key that is left out 6 times (tests/sim/bugs_int8.c).

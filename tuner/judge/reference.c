@@ -13,6 +13,7 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "tuner/judge/attention.h"
+#include "tuner/judge/fp8_values.h"
 #include "tuner/judge/int8_scores.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/kv8.h"
@@ -39,6 +40,7 @@ typedef struct part {
     double *terms;       /* [Sk], numbers added to capped scores */
     float *plain;        /* [Sk] scores, then P; after them [Dv] O */
     fa2i_int8_keys int8; /* if scores may be rounded */
+    double v_most;       /* the largest magnitude of V, if values may be rounded */
     double *o_variances; /* [Dv], likewise */
     double plain_error;
 } part;
@@ -134,7 +136,7 @@ static double allowed_of_scores(const double *o, int columns, double size)
     return FA2I_SCORE_ERROR * size * largest;
 }
 
-/* Computes what rounded scores may change of a row whose results are known. */
+/* Computes what rounded scores and values may change of a row whose results are known. Scores become weights. */
 static void allow_rounding(part *p, fa2i_keys keys, size_t row)
 {
     const fa2i_reference *reference = p->reference;
@@ -142,21 +144,31 @@ static void allow_rounding(part *p, fa2i_keys keys, size_t row)
     const double *o = reference->o + row * (size_t)columns;
     const fa2i_factors *factors = &p->request->factors;
     const fa2i_int8_query query = fa2i_int8_query_of(p->q, p->request->problem.head_dim, p->scale, &p->int8);
-    double largest = 0, of_lse = 0;
+    const bool fp8 = p->request->problem.pv == FA2_PV_FP8;
+    double largest = 0, of_lse = 0, most_weight = 0, lost = 0;
     memset(p->o_variances, 0, (size_t)columns * sizeof *p->o_variances);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        const double variance = fa2i_int8_variance(&query, &p->int8, j);
-        const double weight = exp(fa2i_score_modified(p->scores[j], factors) + p->terms[j] - reference->lse[row]);
+        p->scores[j] = exp(fa2i_score_modified(p->scores[j], factors) + p->terms[j] - reference->lse[row]);
+        most_weight = fmax(most_weight, p->scores[j]);
+    }
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        const double variance = fa2i_int8_variance(&query, &p->int8, j), weight = p->scores[j];
         of_lse += weight * variance;
+        if (fp8 && fa2i_fp8_vanishes(weight, most_weight))
+            lost += weight;
         for (int d = 0; d < columns; d++) {
-            const double change = weight * (p->kept[j] * (double)p->v[(int64_t)j * columns + d] - o[d]);
+            const double v = p->kept[j] * (double)p->v[(int64_t)j * columns + d], change = weight * (v - o[d]);
             p->o_variances[d] += change * change * variance;
+            if (fp8)
+                p->o_variances[d] += fa2i_fp8_variance(weight, v, p->v_most);
         }
     }
     for (int d = 0; d < columns; d++)
         largest = fmax(largest, p->o_variances[d]);
-    reference->allowed_o[row] += FA2I_INT8_SIGMAS * sqrt(largest);
-    reference->allowed_lse[row] += FA2I_INT8_SIGMAS * sqrt(of_lse);
+    /* Changes of equal keys are equal. */
+    const double sigmas = FA2I_INT8_SIGMAS * sqrt((double)fa2i_host_repeats(&p->request->k, p->request->problem.seq_k));
+    reference->allowed_o[row] += sigmas * sqrt(largest) + 2 * lost * p->v_most;
+    reference->allowed_lse[row] += sigmas * sqrt(of_lse) + (fp8 ? FA2I_FP8_LSE + lost : 0);
 }
 
 /* Writes a row that is in no sequence: 0, or NaN for a row between the bounds, which kernels do not write. */
@@ -256,7 +268,8 @@ static void *run_part(void *argument)
         }
         if (load_keys(request, true, &s, row.head / group, problem->head_dim, p->k, &k_at) && p->int8.squares != NULL)
             fa2i_int8_measure(p->k, s.problem.seq_k, problem->head_dim, &p->int8);
-        load_keys(request, false, &s, row.head / group, columns, p->v, &v_at);
+        if (load_keys(request, false, &s, row.head / group, columns, p->v, &v_at))
+            p->v_most = fa2i_fp8_most(p->v, (size_t)s.problem.seq_k * (size_t)columns);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,

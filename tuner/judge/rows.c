@@ -23,6 +23,18 @@ void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offs
     }
 }
 
+int64_t fa2i_host_repeats(const fa2i_host_tensor *tensor, int64_t rows)
+{
+    int64_t a = tensor->period_elems, b = tensor->stride_seq;
+    while (b != 0) { /* a becomes their greatest common divisor */
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    const int64_t distance = a > 0 ? tensor->period_elems / a : 0;
+    return distance > 0 ? (rows + distance - 1) / distance : 1;
+}
+
 void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head, int32_t first, int32_t count,
                     int head_dim, float *out, int64_t *at)
 {

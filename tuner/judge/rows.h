@@ -15,6 +15,9 @@ typedef struct fa2i_host_tensor {
     int64_t period_elems; /* 0: data is the whole tensor; n: element i is data[i % n] */
 } fa2i_host_tensor;
 
+/* Returns how often a row is repeated among `rows` rows of a head. */
+int64_t fa2i_host_repeats(const fa2i_host_tensor *tensor, int64_t rows);
+
 static inline int64_t fa2i_host_row_at(const fa2i_host_tensor *tensor, int32_t batch, int32_t head, int32_t row)
 {
     return batch * tensor->stride_batch + head * tensor->stride_head + row * tensor->stride_seq;

@@ -31,6 +31,7 @@ A *problem* is a dict of everything that decides which kernel is the best one:
                                up to 256 (default head_dim)
     sums                       "fast" permits fp16 sums of the softmax times v; "fp32" (default)
     scores                     "int8" permits 8-bit integers in q k^T; "exact" (default)
+    pv                         "fp8" permits, beside 8-bit scores, e4m3 numbers in the softmax times v; "exact" (default)
     kv                         "int8" or "fp8" if k and v are in 8 bits, with scales; "dtype" (default)
     kv_scales                  "fp16" if these scales are float16; "fp32" (default)
     carry                      1: out is merged with a float32 result over other keys (attention_partial's carried)

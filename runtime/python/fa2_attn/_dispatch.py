@@ -109,9 +109,10 @@ def differentiable(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Any:
     """fa2_attn.attention where a tensor requires a gradient and nothing but autograd intercepts calls.
 
     settings: _FIRST, the tensors of features in the order of _native.OPERANDS, dropout_p, max_seqlen_q, max_seqlen_k,
-    rotary_interleaved, sums, scores, context, stream, out, return_lse.
+    rotary_interleaved, the permissions in the order of _native.PERMISSIONS, context, stream, out, return_lse.
     """
-    *given, dropout_p, longest_q, longest_k, _, sums, scores, context, stream, out, return_lse = settings
+    *given, dropout_p, longest_q, longest_k, _ = settings[:_AT_PERMISSIONS]
+    context, stream, out, return_lse = settings[_AFTER_PERMISSIONS:]
     features, new = _split(given)
     if new:
         _refuse_gradient_of_new()
@@ -121,12 +122,19 @@ def differentiable(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Any:
     features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
     if dropout_p:
         keywords["dropout_p"] = dropout_p
-    for name, permission in (("sums", sums), ("scores", scores)):
-        if permission is not None:
-            keywords[name] = permission
+    keywords.update((name, value) for name, value in _permissions(settings).items() if value is not None)
     if longest_q is not None or longest_k is not None:
         keywords.update(max_seqlen_q=longest_q, max_seqlen_k=longest_k)
     return _apply(keywords, False, bool(return_lse), *features, q, k, v)
+
+
+_AT_PERMISSIONS = len(_FIRST) + len(_native.OPERANDS) + 4
+_AFTER_PERMISSIONS = _AT_PERMISSIONS + len(_native.PERMISSIONS)
+
+
+def _permissions(settings: Tuple[Any, ...]) -> Dict[str, Any]:
+    """Returns the permissions among differentiable's settings."""
+    return dict(zip(_native.PERMISSIONS, settings[_AT_PERMISSIONS:]))
 
 
 _SEED = list(_FEATURES).index("dropout_seed")
@@ -235,10 +243,13 @@ def fixed(window: Any) -> Any:
     return window if window is None or type(window) is tuple else _native.window(window)
 
 
+_NUMBER_OF = {word: number for words in _native.PERMISSIONS.values() for number, word in enumerate(words)}
+
+
 def _whole(number: Any) -> Any:
-    """Returns an int: 0 for None, the number of a word of `sums` or `scores`. A compiler's symbol stays as it is."""
+    """Returns an int: 0 for None, the number of a permission's word. A compiler's symbol stays as it is."""
     if isinstance(number, str):
-        return {"fp32": 0, "fast": 1, "exact": 0, "int8": 1}[number]
+        return _NUMBER_OF[number]
     return number if isinstance(number, torch.SymInt) else operator.index(number or 0)
 
 
@@ -257,7 +268,9 @@ def _settings(causal: Any, window: Any, deterministic: bool = False, layout: Any
 
 def dispatch(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Any:
     """fa2_attn.attention through PyTorch's dispatcher. settings: as in differentiable; None: it was not given."""
-    *given, dropout_p, longest_q, longest_k, interleaved, sums, scores, context, stream, out, return_lse = settings
+    *given, dropout_p, longest_q, longest_k, interleaved = settings[:_AT_PERMISSIONS]
+    context, stream, out, return_lse = settings[_AFTER_PERMISSIONS:]
+    permissions = _permissions(settings)
     features, new = _split(given)
     if new and needs_gradient(q, k, v, *new.values(), *features):
         _refuse_gradient_of_new()
@@ -267,7 +280,7 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Any:
         raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
     features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
     keywords = {**dict(zip(_FIRST, first)), "dropout_p": dropout_p, "max_seqlen_q": longest_q,
-                "max_seqlen_k": longest_k, "sums": sums, "scores": scores}
+                "max_seqlen_k": longest_k, **permissions}
     named = dict(zip(_FEATURES, features))
     if is_unwatched(q, k, v, *features, *new.values()):  # the call came here for autocast, or to draw a seed
         if new:  # k and v are the caches: kernels write into them, so they must not be copies
@@ -278,7 +291,7 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Any:
         keywords.update(layout=layout, context=context)
         if needs_gradient(q, k, v, *features):
             _refuse_place(out=out)
-            if not (return_lse or dropout_p or longest_q or longest_k or sums or scores
+            if not (return_lse or dropout_p or longest_q or longest_k or any(permissions.values())
                     or any(x is not None for x in features)):
                 return _apply_plain((*first, layout, context, False), q, k, v)
             return _apply(keywords, False, bool(return_lse), *features, q, k, v)

@@ -38,8 +38,8 @@ _NEW = tuple(name for name, field, *_ in _native.OPERANDS if field in _FIELDS_OF
 # The numbers of a call that change scores, and the fields that they need, or None.
 _FACTORS = _native.FACTORS
 # Further keywords of attention, and their types in the operations' schemas. 0 means "not given".
-_NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt", "sums": "int",
-            "scores": "int"}
+_NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt",
+            **dict.fromkeys(_native.PERMISSIONS, "int")}
 
 _BIAS_WORDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.bool: "bool"}
 
@@ -128,8 +128,8 @@ _SCALARS = ("causal", "window_left", "window_right", *_FACTORS, "deterministic",
 _PLAIN_SCALARS = len(_SCALARS) - len(_NUMBERS)  # the scalars of calls without features
 # Places among the settings of the tensors that have a gradient.
 _GIVEN = tuple(len(_SCALARS) + list(_FEATURES).index(name) for name in _WITH_GRADIENT)
-_DEFAULTS = (False, -1, -1, *(0.0 if field else None for field in _FACTORS.values()), False, 0.0, 0, 0, 0, 0,
-             *[None] * len(_FEATURES))
+_DEFAULTS = (False, -1, -1, *(0.0 if field else None for field in _FACTORS.values()), False, 0.0,
+             *[0] * (len(_NUMBERS) - 1), *[None] * len(_FEATURES))
 
 
 def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
@@ -252,7 +252,7 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
               "head_dim_v": int(columns_v) if columns_v != columns else 0, "causal": keywords["causal"],
               **{field: keywords[name] != 0 for name, field in _FACTORS.items() if field},
               "dropout": keywords["dropout_p"] > 0,
-              "sums": ("fp32", "fast")[keywords["sums"]], "scores": ("exact", "int8")[keywords["scores"]],
+              **{field: words[keywords[field]] for field, words in _native.PERMISSIONS.items()},
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
     if keywords["k_scale"] is not None:
         fields["kv"] = "int8" if v.dtype == torch.int8 else "fp8"

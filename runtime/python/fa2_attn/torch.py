@@ -116,8 +116,8 @@ def _deepened(tensor: Tensor, rank: int) -> Tensor:
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: Optional[float],
-          is_causal: bool, scale: Optional[float], enable_gqa: bool, sums: Any = None, scores: Any = None) -> Tensor:
-    """The general path of sdpa, for calls that cannot take the native one."""
+          is_causal: bool, scale: Optional[float], enable_gqa: bool, *permissions: Any) -> Tensor:
+    """The general path of sdpa, for calls that cannot take the native one. permissions: as for permit_sdpa."""
     reason = _refusal(query, key, value, attn_mask, is_causal, scale)
     if reason is not None:
         raise NotImplementedError(reason)
@@ -135,8 +135,8 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         scale = width ** -0.5 if scale is None else scale
         query, key, value = padded(query, key, value)
     query, key, value = (readable(tensor, 2) for tensor in (query, key, value))
-    out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask,
-                    dropout_p=dropout_p, sums=sums, scores=scores)
+    out: Tensor = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd",
+                            bias=attn_mask, dropout_p=dropout_p, **dict(zip(_native.PERMISSIONS, permissions)))
     return out[..., :columns].reshape(wanted) if out.shape != wanted else out
 
 
@@ -145,7 +145,7 @@ sdpa: Any = _native.make_sdpa(sys.modules[__name__], False)
 _torch_sdpa = F.scaled_dot_product_attention
 _said: Set[str] = set()
 _MOST_SAID = 100  # a limit, because reasons may contain numbers
-_replaced: List[Tuple[Any, Any]] = []  # the permissions of the active replace_sdpa, the last of which holds
+_replaced: List[Tuple[Any, ...]] = []  # the permissions of the active replace_sdpa, the last of which holds
 _lock = threading.Lock()
 
 
@@ -157,9 +157,9 @@ def _say_once(error: Exception) -> None:
 
 
 def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: Optional[float],
-                   is_causal: bool, scale: Optional[float], enable_gqa: bool, sums: Any, scores: Any) -> Tensor:
+                   is_causal: bool, scale: Optional[float], enable_gqa: bool, *permissions: Any) -> Tensor:
     try:
-        return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, sums, scores)
+        return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, *permissions)
     except Exception as reason:  # PyTorch's function raises its own error, or computes what fa2 cannot
         _say_once(reason)
     return _torch_sdpa(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p or 0.0, is_causal=is_causal,
@@ -184,13 +184,13 @@ def _exchange(old: Any, new: Any) -> None:
 
 
 @contextlib.contextmanager
-def replace_sdpa(*, sums: Any = None, scores: Any = None) -> Iterator[None]:
+def replace_sdpa(*, sums: Any = None, scores: Any = None, pv: Any = None) -> Iterator[None]:
     """While active, torch.nn.functional.scaled_dot_product_attention is fa2's, for all threads.
 
-    sums, scores: permissions to be less exact, as for attention. The last one that was entered holds.
+    sums, scores, pv: permissions to be less exact, as for attention. The last one that was entered holds.
     Calls that fa2 cannot serve go to PyTorch's own function. A warning says so, once for each reason.
     """
-    permissions = (sums, scores)
+    permissions = (sums, scores, pv)
     with _lock:
         _native.permit_sdpa(*permissions)
         _replaced.append(permissions)
@@ -201,6 +201,6 @@ def replace_sdpa(*, sums: Any = None, scores: Any = None) -> Iterator[None]:
     finally:
         with _lock:
             _replaced.remove(permissions)
-            _native.permit_sdpa(*(_replaced[-1] if _replaced else (None, None)))
+            _native.permit_sdpa(*(_replaced[-1] if _replaced else [None] * len(permissions)))
             if not _replaced:
                 _exchange(_patched_sdpa, _torch_sdpa)

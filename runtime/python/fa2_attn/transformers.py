@@ -36,12 +36,12 @@ _said: Set[str] = set()
 
 @suggesting
 def register(name: str = "fa2", *, sums: Literal["fp32", "fast"] = "fp32",
-             scores: Literal["exact", "int8"] = "exact") -> None:
+             scores: Literal["exact", "int8"] = "exact", pv: Literal["exact", "fp8"] = "exact") -> None:
     """Registers attn_implementation=name for models that are created after this call.
 
-    sums, scores: permissions to be less exact, as for fa2_attn.attention. Several names may have different ones.
+    sums, scores, pv: permissions to be less exact, as for fa2_attn.attention. Several names may have different ones.
     """
-    permissions: Dict[str, str] = {"sums": sums, "scores": scores}
+    permissions: Dict[str, str] = {"sums": sums, "scores": scores, "pv": pv}
     _native.problem_text({"heads_q": 1, "seq_q": 1, "head_dim": 8, **permissions})  # refuses other words
     AttentionInterface.register(name, functools.partial(_attention, permissions=permissions))
     AttentionMaskInterface.register(name, _mask)

@@ -26,8 +26,7 @@ static bool check_differentiable(const fa2_problem *problem)
         return true;
     backward.op = FA2_OP_BACKWARD;
     backward.v_in_k = 0;           /* because the gradients of K and V are two tensors */
-    backward.sums = FA2_SUMS_FP32; /* because a permission is forward's */
-    backward.scores = FA2_SCORES_EXACT;
+    fa2py_permit(&backward, NULL); /* because permissions are forward's */
     if (fa2i_problem_check(problem) != FA2_OK)
         return true; /* forward reports the error */
     if (fa2i_problem_check(&backward) == FA2_OK) {
@@ -253,12 +252,11 @@ static bool check_simple(PyObject *const *values)
     PyObject *const *settings = values + ARG_CAUSAL;
     PyObject *seed = settings[FA2PY_SET_FEATURES + FA2I_OPERAND_seed_at];
     bool truth = false;
-    int32_t permission = 0;
+    int32_t permissions[FA2PY_PERMISSIONS];
     uint64_t number = 0;
     return fa2py_parse_truth(settings[FA2PY_SET_causal], "causal", &truth) &&
            fa2py_parse_truth(settings[FA2PY_SET_rotary_interleaved], "rotary_interleaved", &truth) &&
-           fa2py_parse_permission(settings[FA2PY_SET_sums], FA2I_FIELD_sums, &permission) &&
-           fa2py_parse_permission(settings[FA2PY_SET_scores], FA2I_FIELD_scores, &permission) &&
+           fa2py_parse_permissions(settings + FA2PY_SET_PERMISSIONS, permissions) &&
            fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &truth) &&
            (seed == NULL || !PyLong_Check(seed) || fa2py_parse_seed(seed, "dropout_seed", &number));
 }

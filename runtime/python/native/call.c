@@ -11,6 +11,12 @@ const char *const fa2py_setting_words[FA2PY_SETTINGS] = {
 #include "settings.def"
     "context", "stream"};
 
+const int fa2py_permission_fields[FA2PY_PERMISSIONS] = {
+#define SETTING(...)
+#define PERMISSION(word, ...) FA2I_FIELD_##word,
+#include "settings.def"
+};
+
 static const char *word_of(const fa2py_signature *signature, int i)
 {
     const int setting = i - signature->settings_at;
@@ -278,7 +284,7 @@ static bool parse_layout(PyObject *value, bool *ret_heads_first)
     return fa2py_refuse(PyExc_ValueError, "layout is %R; it must be \"bshd\" or \"bhsd\"", value);
 }
 
-bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number)
+static bool parse_permission(PyObject *value, int field, int32_t *ret_number)
 {
     *ret_number = 0;
     if (!is_given(value))
@@ -308,16 +314,18 @@ bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial)
     return fa2py_refuse(PyExc_ValueError, "partial is %R; it must be \"write\" or \"merge\"", value);
 }
 
-/* Both permissions to be less exact. */
-static bool parse_permissions(PyObject *const *values, fa2py_call *call)
+bool fa2py_parse_permissions(PyObject *const *values, int32_t *ret_numbers)
 {
-    int32_t sums = 0, scores = 0;
-    if (!fa2py_parse_permission(values[FA2PY_SET_sums], FA2I_FIELD_sums, &sums) ||
-        !fa2py_parse_permission(values[FA2PY_SET_scores], FA2I_FIELD_scores, &scores))
-        return false;
-    call->sums = (fa2_sums)sums;
-    call->scores = (fa2_scores)scores;
+    for (int i = 0; i < FA2PY_PERMISSIONS; i++)
+        if (!parse_permission(values[i], fa2py_permission_fields[i], &ret_numbers[i]))
+            return false;
     return true;
+}
+
+void fa2py_permit(fa2_problem *problem, const int32_t *numbers)
+{
+    for (int i = 0; i < FA2PY_PERMISSIONS; i++)
+        fa2i_field_set(problem, fa2py_permission_fields[i], numbers != NULL ? numbers[i] : 0);
 }
 
 /* A stream is a number, or has one: by CUDA's protocol for streams, or by PyTorch's or CuPy's attribute. */
@@ -444,6 +452,7 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_length(values[FA2PY_SET_max_seqlen_q], "max_seqlen_q", &call->max_seqlen_q) &&
            parse_length(values[FA2PY_SET_max_seqlen_k], "max_seqlen_k", &call->max_seqlen_k) &&
            fa2py_parse_truth(values[FA2PY_SET_rotary_interleaved], "rotary_interleaved", &call->rotary_interleaved) &&
-           parse_permissions(values, call) && check_packed(call) && fa2py_check_new(values + FA2PY_SET_FEATURES) &&
+           fa2py_parse_permissions(values + FA2PY_SET_PERMISSIONS, call->permissions) && check_packed(call) &&
+           fa2py_check_new(values + FA2PY_SET_FEATURES) &&
            fa2py_parse_place(values[FA2PY_SET_context], values[FA2PY_SET_stream], call);
 }

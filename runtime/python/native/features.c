@@ -204,8 +204,7 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, 
     problem->bias = bias_type(&features->of[FA2I_OPERAND_bias]);
     problem->dropout = call->dropout_p > 0;
     fa2i_factors_ask(&call->factors, problem);
-    problem->sums = call->op == FA2_OP_FORWARD ? call->sums : FA2_SUMS_FP32;
-    problem->scores = call->op == FA2_OP_FORWARD ? call->scores : FA2_SCORES_EXACT;
+    fa2py_permit(problem, call->op == FA2_OP_FORWARD ? call->permissions : NULL);
     problem->partial = (int32_t)call->partial;
     problem->carry = call->carried != NULL;
     if (problem->kv && is_type(&features->of[FA2I_OPERAND_k_scale].view.tensor, DL_FLOAT, 16))

@@ -209,6 +209,23 @@ static bool add_factors(PyObject *module)
     return false;
 }
 
+/* Adds PERMISSIONS: a dict from keywords, which are fields of the problem, to their words. */
+static bool add_permissions(PyObject *module)
+{
+    PyObject *permissions = PyDict_New();
+    bool ok = permissions != NULL;
+    for (int i = 0; ok && i < FA2PY_PERMISSIONS; i++) {
+        const int field = fa2py_permission_fields[i];
+        PyObject *pair = Py_BuildValue("(ss)", fa2i_field_word(field, 0), fa2i_field_word(field, 1));
+        ok = pair != NULL && PyDict_SetItemString(permissions, fa2i_fields[field].name, pair) == 0;
+        Py_XDECREF(pair);
+    }
+    if (ok && PyModule_AddObject(module, "PERMISSIONS", permissions) == 0)
+        return true;
+    Py_XDECREF(permissions);
+    return false;
+}
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "fa2_attn._native", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
@@ -220,7 +237,7 @@ PyMODINIT_FUNC PyInit__native(void)
     if (module == NULL)
         return NULL;
     if (!fa2py_errors_init(module) || !fa2py_context_init(module) || !add_operands(module) || !add_factors(module) ||
-        PyModule_AddStringConstant(module, "__version__", FA2PY_VERSION) != 0) {
+        !add_permissions(module) || PyModule_AddStringConstant(module, "__version__", FA2PY_VERSION) != 0) {
         Py_DECREF(module);
         return NULL;
     }

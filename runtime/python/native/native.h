@@ -219,9 +219,12 @@ enum {
     FA2PY_SET_context = FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_stream,
     FA2PY_SETTINGS,
-    FA2PY_SET_FEATURES = FA2PY_SET_layout + 1
+    FA2PY_SET_FEATURES = FA2PY_SET_layout + 1,
+    FA2PY_SET_PERMISSIONS = FA2PY_SET_rotary_interleaved + 1,
+    FA2PY_PERMISSIONS = FA2PY_SETTINGS_OF_PROBLEM - FA2PY_SET_PERMISSIONS
 };
 extern const char *const fa2py_setting_words[FA2PY_SETTINGS];
+extern const int fa2py_permission_fields[FA2PY_PERMISSIONS]; /* FA2I_FIELD_sums and so on */
 
 struct fa2py_operand;
 
@@ -240,9 +243,8 @@ typedef struct fa2py_call {
     float distance_shift;
     int32_t max_seqlen_q, max_seqlen_k; /* -1: not given. 0 means the same unless sequences are packed */
     bool rotary_interleaved;
-    fa2_sums sums; /* permissions: backward does not read them */
-    fa2_scores scores;
-    fa2_partial partial;    /* not NONE: out, or the gradients, are float32 */
+    int32_t permissions[FA2PY_PERMISSIONS]; /* values of their fields. Backward does not read them */
+    fa2_partial partial;                    /* not NONE: out, or the gradients, are float32 */
     PyObject *carried;      /* out over other keys, float32, with which the result is merged; NULL: none. Borrowed */
     fa2py_context *context; /* NULL: the default one */
     bool has_stream;
@@ -258,8 +260,10 @@ typedef struct fa2py_call {
 
 /* Parse one argument each. */
 bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth); /* NULL and None: false */
-/* field: FA2I_FIELD_sums or _scores. A word, or its number; NULL and None: 0, no permission. */
-bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number);
+/* values, ret_numbers: FA2PY_PERMISSIONS. A value is a word, or its number; NULL and None: 0, no permission. */
+bool fa2py_parse_permissions(PyObject *const *values, int32_t *ret_numbers);
+/* Sets the fields of permissions. NULL: to 0. */
+void fa2py_permit(fa2_problem *problem, const int32_t *numbers);
 /* "write" or "merge"; NULL and None: FA2_PARTIAL_NONE. */
 bool fa2py_parse_partial(PyObject *value, fa2_partial *ret_partial);
 bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed); /* value: an int */

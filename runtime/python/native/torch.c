@@ -181,17 +181,23 @@ fa2py_way fa2py_torch_way(PyObject *const *tensors, int count)
 /* ---- scaled_dot_product_attention ---- */
 
 /* PyTorch's parameters, then fa2's own, which are given by keyword. */
-enum { QUERY, KEY, VALUE, ATTN_MASK, DROPOUT_P, IS_CAUSAL, SCALE, ENABLE_GQA, SUMS, SCORES, SDPA_COUNT };
+enum { QUERY, KEY, VALUE, ATTN_MASK, DROPOUT_P, IS_CAUSAL, SCALE, ENABLE_GQA, PERMISSIONS };
+enum { SDPA_COUNT = PERMISSIONS + FA2PY_PERMISSIONS };
 
-static const char *const words[SDPA_COUNT] = {"query",     "key",   "value",      "attn_mask", "dropout_p",
-                                              "is_causal", "scale", "enable_gqa", "sums",      "scores"};
-static PyObject *interned[SDPA_COUNT], *interned_in_place[SUMS];
-static const fa2py_signature signature = {"scaled_dot_product_attention", SDPA_COUNT, SUMS, 3, words, 0, 0, interned};
+static const char *const words[SDPA_COUNT] = {
+    "query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa",
+#define SETTING(...)
+#define PERMISSION(word, ...) #word,
+#include "settings.def"
+};
+static PyObject *interned[SDPA_COUNT], *interned_in_place[PERMISSIONS];
+static const fa2py_signature signature = {
+    "scaled_dot_product_attention", SDPA_COUNT, PERMISSIONS, 3, words, 0, 0, interned};
 static const fa2py_signature in_place_signature = {
-    "scaled_dot_product_attention", SUMS, SUMS, 3, words, 0, 0, interned_in_place};
+    "scaled_dot_product_attention", PERMISSIONS, PERMISSIONS, 3, words, 0, 0, interned_in_place};
 
-/* The permissions that replace_sdpa gives to the function in PyTorch's place: sums, scores. NULL: none. */
-static PyObject *permitted[2];
+/* The permissions that replace_sdpa gives to the function in PyTorch's place. NULL: none. */
+static PyObject *permitted[FA2PY_PERMISSIONS];
 
 /* Returns true if fa2 takes the shapes as they are: D is a multiple of 8, lengths are equal if causal (PyTorch aligns
  * the mask top-left), and heads are equal unless groups are asked for. */
@@ -224,10 +230,9 @@ static bool tensors_fit(const fa2py_framework *framework, const fa2py_call *call
 static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
 {
     double dropout = 0, scale = 0;
-    int32_t sums = 0, scores = 0;
+    int32_t permissions[FA2PY_PERMISSIONS];
     bool scale_fits = true;
-    if (!fa2py_parse_permission(values[SUMS], FA2I_FIELD_sums, &sums) ||
-        !fa2py_parse_permission(values[SCORES], FA2I_FIELD_scores, &scores))
+    if (!fa2py_parse_permissions(values + PERMISSIONS, permissions))
         return FA2PY_WAY_ERROR;
     if (!is_off(values[ATTN_MASK]))
         return FA2PY_WAY_DISPATCHER;
@@ -256,10 +261,9 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
                          .window_left = -1,
                          .window_right = -1,
                          .factors.softmax_scale = (float)scale,
-                         .sums = (fa2_sums)sums,
-                         .scores = (fa2_scores)scores,
                          .fits = operands_fit,
                          .shares_heads = !is_off(values[ENABLE_GQA])};
+    memcpy(call->permissions, permissions, sizeof permissions);
     const bool fits = dropout == 0 && scale_fits && (way == FA2PY_WAY_PLAIN || tensors_fit(framework, call));
     return fits ? way : FA2PY_WAY_DISPATCHER;
 }
@@ -275,8 +279,7 @@ static PyObject *differentiable(PyObject *const *values)
     all[SETTINGS + FA2PY_SET_causal] = values[IS_CAUSAL];
     all[SETTINGS + FA2PY_SET_scale] = values[SCALE];
     all[SETTINGS + FA2PY_SET_layout] = layout;
-    all[SETTINGS + FA2PY_SET_sums] = values[SUMS];
-    all[SETTINGS + FA2PY_SET_scores] = values[SCORES];
+    memcpy(all + SETTINGS + FA2PY_SET_PERMISSIONS, values + PERMISSIONS, sizeof permitted);
     return fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT);
 }
 
@@ -343,10 +346,8 @@ static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count,
     fa2py_way way = FA2PY_WAY_ERROR;
     const fa2py_signature *parameters = in_place ? &in_place_signature : &signature;
     if (fa2py_arguments(parameters, args, count, names, values) && check_settings(values)) {
-        if (in_place) {
-            values[SUMS] = permitted[0];
-            values[SCORES] = permitted[1];
-        }
+        if (in_place)
+            memcpy(values + PERMISSIONS, permitted, sizeof permitted);
         way = sdpa_way(values, &call);
     }
     if (way == FA2PY_WAY_ERROR) {
@@ -374,17 +375,19 @@ static PyObject *patched_sdpa(PyObject *self, PyObject *const *args, Py_ssize_t 
     return attend(self, args, count, names, true);
 }
 
-/* permit_sdpa(sums, scores): what the function in PyTorch's place permits from now on. */
+/* permit_sdpa(*permissions): what the function in PyTorch's place permits from now on, in the order of settings.def. */
 PyObject *fa2py_permit_sdpa(PyObject *module, PyObject *args)
 {
-    PyObject *given[2];
-    int32_t number = 0;
+    PyObject *given[FA2PY_PERMISSIONS];
+    int32_t numbers[FA2PY_PERMISSIONS];
     (void)module;
-    if (!PyArg_ParseTuple(args, "OO:permit_sdpa", &given[0], &given[1]) ||
-        !fa2py_parse_permission(given[0], FA2I_FIELD_sums, &number) ||
-        !fa2py_parse_permission(given[1], FA2I_FIELD_scores, &number))
+    if (PyTuple_Size(args) != FA2PY_PERMISSIONS)
+        return PyErr_Format(PyExc_TypeError, "permit_sdpa takes %d values", (int)FA2PY_PERMISSIONS);
+    for (int i = 0; i < FA2PY_PERMISSIONS; i++)
+        given[i] = PyTuple_GetItem(args, i);
+    if (!fa2py_parse_permissions(given, numbers))
         return NULL;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < FA2PY_PERMISSIONS; i++) {
         PyObject *old = permitted[i];
         Py_INCREF(given[i]);
         permitted[i] = given[i];
@@ -401,13 +404,17 @@ PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
 {
     static PyMethodDef methods[] = {
         {"sdpa", (PyCFunction)(void (*)(void))sdpa, METH_FASTCALL | METH_KEYWORDS,
-         "sdpa(" SDPA_PARAMETERS ", *, sums='fp32', scores='exact')\n--\n\n"
+         "sdpa(" SDPA_PARAMETERS ", *"
+#define SETTING(...)
+#define PERMISSION(word, default, ...) ", " #word "=" #default
+#include "settings.def"
+         ")\n--\n\n"
          "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
          "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16, bfloat16 or float32 on a "
          "CUDA device. float32 has no gradients.\n"
          "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read in place are copied.\n"
          "Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned top-left.\n"
-         "sums, scores: permissions to be less exact, as for attention.\n"
+         "The keywords after * are permissions to be less exact, as for attention.\n"
          "Raises NotImplementedError for calls that fa2 cannot serve."},
         {"_patched_sdpa", (PyCFunction)(void (*)(void))patched_sdpa, METH_FASTCALL | METH_KEYWORDS,
          "_patched_sdpa(" SDPA_PARAMETERS ")\n--\n\n"

@@ -439,37 +439,38 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
-#define FA2I_TILES_8 FA2I_TILE(0)
+// T: FA2I_TILE, or what else lists the registers of a column tile.
+#define FA2I_TILES_8(T) T(0)
 #define FA2I_NAMES_8 "%0, %1, %2, %3"
-#define FA2I_TILES_16 FA2I_TILES_8, FA2I_TILE(1)
+#define FA2I_TILES_16(T) FA2I_TILES_8(T), T(1)
 #define FA2I_NAMES_16 FA2I_NAMES_8 ", %4, %5, %6, %7"
-#define FA2I_TILES_24 FA2I_TILES_16, FA2I_TILE(2)
+#define FA2I_TILES_24(T) FA2I_TILES_16(T), T(2)
 #define FA2I_NAMES_24 FA2I_NAMES_16 ", %8, %9, %10, %11"
-#define FA2I_TILES_32 FA2I_TILES_24, FA2I_TILE(3)
+#define FA2I_TILES_32(T) FA2I_TILES_24(T), T(3)
 #define FA2I_NAMES_32 FA2I_NAMES_24 ", %12, %13, %14, %15"
-#define FA2I_TILES_40 FA2I_TILES_32, FA2I_TILE(4)
+#define FA2I_TILES_40(T) FA2I_TILES_32(T), T(4)
 #define FA2I_NAMES_40 FA2I_NAMES_32 ", %16, %17, %18, %19"
-#define FA2I_TILES_48 FA2I_TILES_40, FA2I_TILE(5)
+#define FA2I_TILES_48(T) FA2I_TILES_40(T), T(5)
 #define FA2I_NAMES_48 FA2I_NAMES_40 ", %20, %21, %22, %23"
-#define FA2I_TILES_56 FA2I_TILES_48, FA2I_TILE(6)
+#define FA2I_TILES_56(T) FA2I_TILES_48(T), T(6)
 #define FA2I_NAMES_56 FA2I_NAMES_48 ", %24, %25, %26, %27"
-#define FA2I_TILES_64 FA2I_TILES_56, FA2I_TILE(7)
+#define FA2I_TILES_64(T) FA2I_TILES_56(T), T(7)
 #define FA2I_NAMES_64 FA2I_NAMES_56 ", %28, %29, %30, %31"
-#define FA2I_TILES_72 FA2I_TILES_64, FA2I_TILE(8)
+#define FA2I_TILES_72(T) FA2I_TILES_64(T), T(8)
 #define FA2I_NAMES_72 FA2I_NAMES_64 ", %32, %33, %34, %35"
-#define FA2I_TILES_80 FA2I_TILES_72, FA2I_TILE(9)
+#define FA2I_TILES_80(T) FA2I_TILES_72(T), T(9)
 #define FA2I_NAMES_80 FA2I_NAMES_72 ", %36, %37, %38, %39"
-#define FA2I_TILES_88 FA2I_TILES_80, FA2I_TILE(10)
+#define FA2I_TILES_88(T) FA2I_TILES_80(T), T(10)
 #define FA2I_NAMES_88 FA2I_NAMES_80 ", %40, %41, %42, %43"
-#define FA2I_TILES_96 FA2I_TILES_88, FA2I_TILE(11)
+#define FA2I_TILES_96(T) FA2I_TILES_88(T), T(11)
 #define FA2I_NAMES_96 FA2I_NAMES_88 ", %44, %45, %46, %47"
-#define FA2I_TILES_104 FA2I_TILES_96, FA2I_TILE(12)
+#define FA2I_TILES_104(T) FA2I_TILES_96(T), T(12)
 #define FA2I_NAMES_104 FA2I_NAMES_96 ", %48, %49, %50, %51"
-#define FA2I_TILES_112 FA2I_TILES_104, FA2I_TILE(13)
+#define FA2I_TILES_112(T) FA2I_TILES_104(T), T(13)
 #define FA2I_NAMES_112 FA2I_NAMES_104 ", %52, %53, %54, %55"
-#define FA2I_TILES_120 FA2I_TILES_112, FA2I_TILE(14)
+#define FA2I_TILES_120(T) FA2I_TILES_112(T), T(14)
 #define FA2I_NAMES_120 FA2I_NAMES_112 ", %56, %57, %58, %59"
-#define FA2I_TILES_128 FA2I_TILES_120, FA2I_TILE(15)
+#define FA2I_TILES_128(T) FA2I_TILES_120(T), T(15)
 #define FA2I_NAMES_128 FA2I_NAMES_120 ", %60, %61, %62, %63"
 
 // a0 ... a6: numbers of the asm operands after the accumulator.
@@ -485,7 +486,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
                          " {" FA2I_NAMES_##columns "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"           \
                          "}"                                                                                           \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
         }                                                                                                              \
                                                                                                                        \
@@ -501,7 +502,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", add, 1, 1, %" #a6 ";\n"                                                                    \
                          "}"                                                                                           \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
         }                                                                                                              \
                                                                                                                        \
@@ -512,14 +513,16 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
             asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
                          " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", 1, 1, 1, %" #a5 ";"                                                                        \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
         }                                                                                                              \
     }
 
 template <int kColumns> struct Wgmma;
-FA2I_WGMMA(64, 32, 33, 34, 35, 36, 37, 38);
-FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
+FA2I_WGMMA
+(64, 32, 33, 34, 35, 36, 37, 38);
+FA2I_WGMMA
+(128, 64, 65, 66, 67, 68, 69, 70);
 
 // ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 

@@ -1,6 +1,6 @@
 // fwd_sm90 d=128 dtype=bf16 causal=1 groups=3 bc=64 stages=2 pingpong=1 persistent=1 order=weight
 // op=forward abi=2 rows=192 keys=64 suffix=a maps=q/64,k/64,v/64,o/16; fwd_sm90 role=main threads=512 smem=163952 blocks=resident_row_tiles
-// fwd_sm90: attention forward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
+// fwd_sm90, fwd_bytes_sm90: attention forward on SM 9.0. wgmma of fp16 or bf16, or of 8 bits; tiles loaded by TMA.
 
 // ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
 constexpr int kHeadDim = 128;         // D: columns of Q and K
@@ -314,6 +314,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
 using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+constexpr int kQuantThreads = 0;  // of a block that rounds keys
+constexpr int kQuantTiles = 0;      // tiles of keys of such a block
 constexpr bool kHopper = __CUDA_ARCH__ == 900;
 constexpr int kBc = 64;                       // key and value rows per tile
 constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
@@ -325,14 +327,13 @@ constexpr bool kPackedHeads = false;  // rows are all query heads of a group
 constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
 constexpr bool kByWeight = true;  // row tiles that see the most keys come first
 constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
-constexpr bool kOByMap = true;  // O is stored by TMA
 constexpr bool kBiasInAccumulator = false;  // the accumulator of S begins as a bias in 16 bits
 constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
 enum class DropoutForm { none, beside, early };
 constexpr DropoutForm kDropoutForm = DropoutForm::none;
 constexpr bool kDropsBeside = kDropoutForm == DropoutForm::beside;  // applied to P while the next S is computed
 constexpr bool kKeepsEarly = kDropoutForm == DropoutForm::early;    // factors are made while S is computed
-constexpr int kBlocksPerSm = 1;
+constexpr bool kRounded = kQuantThreads > 0;  // Q and K become 8-bit integers, and P and V e4m3 numbers
 constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -340,7 +341,10 @@ constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 // The part of a term that all scores of a row share goes to the softmax.
 constexpr bool kAlibiOffsets = kAlibi && kBias == BiasKind::kNone;
+constexpr int kKeyColumns = kHeadDim / kElemBytes;  // of rounded K, as if its bytes were elements
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
+constexpr bool kOByMap = kStays && kGroups > 1 && !kPartial && !kCarry;  // O is stored by TMA
+constexpr int kBlocksPerSm = kGroups == 1 ? 2 : 1;
 constexpr int kGroupRows = 64;                             // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                  // query rows per block
 constexpr int kThreads = (kGroups + 1) * 128;              // the last warpgroup loads
@@ -362,7 +366,7 @@ constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 constexpr int kSectionRows = (32 << 20) / (2 * kElemBytes * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
-static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
+static_assert(kBc % (kRounded ? 32 : 16) == 0 && kBc <= 256, "S is one wgmma wide; P V runs in whole steps");
 // All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
               "all warpgroups together have no more registers than at launch");
@@ -376,11 +380,13 @@ constexpr int kPageRowBytes = 128, kPageColumns = kPageRowBytes / kElemBytes;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;
-constexpr int kTileBytes = kPages * kTilePageBytes;
+constexpr int kSumColumns = 8;  // of rounded V, besides its own: P V has the row sums (bytes_tiles.cuh)
+constexpr int kTileBytes = kRounded ? kBc * kHeadDim : kPages * kTilePageBytes;
+constexpr int kVTileBytes = kRounded ? (kBc * (kHeadDim + kSumColumns) + 1023) / 1024 * 1024 : kTileBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
-constexpr int kTilesEnd = kVArea + kStages * kTileBytes;
+constexpr int kTilesEnd = kVArea + kStages * kVTileBytes;
 constexpr int kOArea = kOwnOPlace ? kTilesEnd : kQArea;
 // Bias tiles of each warpgroup, in the same pages (side_tiles.cuh).
 constexpr int kSideArea = kTilesEnd + (kOwnOPlace ? kGroups * kGroupBytes : 0);
@@ -409,37 +415,38 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
-#define FA2I_TILES_8 FA2I_TILE(0)
+// T: FA2I_TILE, or what else lists the registers of a column tile.
+#define FA2I_TILES_8(T) T(0)
 #define FA2I_NAMES_8 "%0, %1, %2, %3"
-#define FA2I_TILES_16 FA2I_TILES_8, FA2I_TILE(1)
+#define FA2I_TILES_16(T) FA2I_TILES_8(T), T(1)
 #define FA2I_NAMES_16 FA2I_NAMES_8 ", %4, %5, %6, %7"
-#define FA2I_TILES_24 FA2I_TILES_16, FA2I_TILE(2)
+#define FA2I_TILES_24(T) FA2I_TILES_16(T), T(2)
 #define FA2I_NAMES_24 FA2I_NAMES_16 ", %8, %9, %10, %11"
-#define FA2I_TILES_32 FA2I_TILES_24, FA2I_TILE(3)
+#define FA2I_TILES_32(T) FA2I_TILES_24(T), T(3)
 #define FA2I_NAMES_32 FA2I_NAMES_24 ", %12, %13, %14, %15"
-#define FA2I_TILES_40 FA2I_TILES_32, FA2I_TILE(4)
+#define FA2I_TILES_40(T) FA2I_TILES_32(T), T(4)
 #define FA2I_NAMES_40 FA2I_NAMES_32 ", %16, %17, %18, %19"
-#define FA2I_TILES_48 FA2I_TILES_40, FA2I_TILE(5)
+#define FA2I_TILES_48(T) FA2I_TILES_40(T), T(5)
 #define FA2I_NAMES_48 FA2I_NAMES_40 ", %20, %21, %22, %23"
-#define FA2I_TILES_56 FA2I_TILES_48, FA2I_TILE(6)
+#define FA2I_TILES_56(T) FA2I_TILES_48(T), T(6)
 #define FA2I_NAMES_56 FA2I_NAMES_48 ", %24, %25, %26, %27"
-#define FA2I_TILES_64 FA2I_TILES_56, FA2I_TILE(7)
+#define FA2I_TILES_64(T) FA2I_TILES_56(T), T(7)
 #define FA2I_NAMES_64 FA2I_NAMES_56 ", %28, %29, %30, %31"
-#define FA2I_TILES_72 FA2I_TILES_64, FA2I_TILE(8)
+#define FA2I_TILES_72(T) FA2I_TILES_64(T), T(8)
 #define FA2I_NAMES_72 FA2I_NAMES_64 ", %32, %33, %34, %35"
-#define FA2I_TILES_80 FA2I_TILES_72, FA2I_TILE(9)
+#define FA2I_TILES_80(T) FA2I_TILES_72(T), T(9)
 #define FA2I_NAMES_80 FA2I_NAMES_72 ", %36, %37, %38, %39"
-#define FA2I_TILES_88 FA2I_TILES_80, FA2I_TILE(10)
+#define FA2I_TILES_88(T) FA2I_TILES_80(T), T(10)
 #define FA2I_NAMES_88 FA2I_NAMES_80 ", %40, %41, %42, %43"
-#define FA2I_TILES_96 FA2I_TILES_88, FA2I_TILE(11)
+#define FA2I_TILES_96(T) FA2I_TILES_88(T), T(11)
 #define FA2I_NAMES_96 FA2I_NAMES_88 ", %44, %45, %46, %47"
-#define FA2I_TILES_104 FA2I_TILES_96, FA2I_TILE(12)
+#define FA2I_TILES_104(T) FA2I_TILES_96(T), T(12)
 #define FA2I_NAMES_104 FA2I_NAMES_96 ", %48, %49, %50, %51"
-#define FA2I_TILES_112 FA2I_TILES_104, FA2I_TILE(13)
+#define FA2I_TILES_112(T) FA2I_TILES_104(T), T(13)
 #define FA2I_NAMES_112 FA2I_NAMES_104 ", %52, %53, %54, %55"
-#define FA2I_TILES_120 FA2I_TILES_112, FA2I_TILE(14)
+#define FA2I_TILES_120(T) FA2I_TILES_112(T), T(14)
 #define FA2I_NAMES_120 FA2I_NAMES_112 ", %56, %57, %58, %59"
-#define FA2I_TILES_128 FA2I_TILES_120, FA2I_TILE(15)
+#define FA2I_TILES_128(T) FA2I_TILES_120(T), T(15)
 #define FA2I_NAMES_128 FA2I_NAMES_120 ", %60, %61, %62, %63"
 
 // a0 ... a6: numbers of the asm operands after the accumulator.
@@ -455,7 +462,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
                          " {" FA2I_NAMES_##columns "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"           \
                          "}"                                                                                           \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
         }                                                                                                              \
                                                                                                                        \
@@ -471,7 +478,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
                          " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", add, 1, 1, %" #a6 ";\n"                                                                    \
                          "}"                                                                                           \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
         }                                                                                                              \
                                                                                                                        \
@@ -482,14 +489,16 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
             asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
                          " {" FA2I_NAMES_##columns "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                \
                          ", 1, 1, 1, %" #a5 ";"                                                                        \
-                         : FA2I_TILES_##columns                                                                        \
+                         : FA2I_TILES_##columns(FA2I_TILE)                                                             \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
         }                                                                                                              \
     }
 
 template <int kColumns> struct Wgmma;
-FA2I_WGMMA(64, 32, 33, 34, 35, 36, 37, 38);
-FA2I_WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
+FA2I_WGMMA
+(64, 32, 33, 34, 35, 36, 37, 38);
+FA2I_WGMMA
+(128, 64, 65, 66, 67, 68, 69, 70);
 
 // ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
@@ -726,6 +735,22 @@ struct Terms {
 
     template <class... Any> __device__ __forceinline__ void add_columns(const Any &...) const {}
 };
+
+// The empty policy: K and V are loaded as they are.
+__device__ __forceinline__ const char *rounded_keys(const Params &, int64)
+{
+    return nullptr;
+}
+
+__device__ __forceinline__ const char *rounded_values(const Params &, int64)
+{
+    return nullptr;
+}
+
+template <class... Any> __device__ __forceinline__ int64 number_of_tile(const Any &...)
+{
+    return 0;
+}
 
 // ---- a ring of stages in shared memory -------------------------------------------------------------------------
 //
@@ -1133,6 +1158,10 @@ struct MapsOfKeys {
     TensorMap k, v;
 };
 
+struct NoMapsOfKeys {
+    static constexpr TensorMap k{}, v{};
+};
+
 struct MapOfO {
     TensorMap o;
 };
@@ -1150,11 +1179,11 @@ struct NoMapOfBias {
 };
 
 struct TensorMaps : Either<kPackedHeads, NoMapOfQ, MapOfQ>::Type,
-                    MapsOfKeys,
+                    Either<kRounded, NoMapsOfKeys, MapsOfKeys>::Type,
                     Either<kOByMap, MapOfO, NoMapOfO>::Type,
                     Either<kBiasStaged, MapOfBias, NoMapOfBias>::Type {
 };
-static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 + !kPackedHeads + kOByMap + kBiasStaged),
+static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 * !kRounded + !kPackedHeads + kOByMap + kBiasStaged),
               "what the runtime passes");
 
 struct ScoreUnit {
@@ -1989,77 +2018,6 @@ private:
     }
 };
 
-// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
-
-// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
-// separate the instructions around it.
-__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
-{
-    asm volatile("{\n"
-                 "    .reg .pred wanted;\n"
-                 "    setp.ne.s32 wanted, %2, 0;\n"
-                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-                 "}" ::"r"(smem),
-                 "l"(gmem), "r"(int(wanted))
-                 : "memory");
-}
-
-// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
-__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
-{
-    asm volatile("{\n"
-                 "    .reg .pred wanted;\n"
-                 "    setp.ne.s32 wanted, %2, 0;\n"
-                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
-                 "}" ::"r"(smem),
-                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
-                 : "memory");
-}
-
-// Copies 4 bytes through L1, if wanted; zeros if keep is false.
-__device__ __forceinline__ void cp_async_4_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
-{
-    asm volatile("{\n"
-                 "    .reg .pred wanted;\n"
-                 "    setp.ne.s32 wanted, %2, 0;\n"
-                 "    @wanted cp.async.ca.shared.global [%0], [%1], 4, %3;\n"
-                 "}" ::"r"(smem),
-                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 4 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void cp_async_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Waits until at most kPending of this thread's committed groups are unfinished.
-template <int kPending> __device__ __forceinline__ void cp_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// ---- copies of rows by threads, in the layout of TMA ------------------------------------------------------------
-
-// Starts copying kRows rows into pages. Rows from valid_rows on, and columns after the last, become zeros.
-// address(row): start of a row in global memory. kCount threads share the work; eight lanes copy 128 bytes of a row.
-template <int kRows, int kCount, class Address>
-__device__ __forceinline__ void fill_pages(uint32 smem, int valid_rows, Address address)
-{
-    const int thread = thread_index() % kCount, chunk = thread % 8, first_row = thread / 8;
-    constexpr int kRowStep = kCount / 8;
-    const uint32 first = smem + first_row * kPageRowBytes + (chunk ^ first_row % 8) * 16;
-#pragma unroll
-    for (int pass = 0; pass < kRows / kRowStep; pass++) {
-        const int row = first_row + pass * kRowStep;
-        const char *src = address(row) + chunk * 16;
-#pragma unroll
-        for (int page = 0; page < kPages; page++)
-            cp_async_16_or_zero(first + (page * kRows + pass * kRowStep) * kPageRowBytes, src + page * kPageRowBytes,
-                                true, row < valid_rows && (kHeadDim % 64 == 0 || page * 64 + chunk * 8 < kHeadDim));
-    }
-}
-
 // ---- wgmma: products of a warpgroup -----------------------------------------------------------------------------
 //
 // wgmma runs asynchronously to the threads that issue it. wgmma_fence orders earlier register accesses before it;
@@ -2269,18 +2227,6 @@ __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             store_shared_16(tile + page * kTilePageBytes + i * 16, uint4{0, 0, 0, 0});
-}
-
-// Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
-__device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coord, uint32 smem, int group)
-{
-    const int first_row = coord.first_row + group * kGroupRows;
-    fill_pages<kGroupRows, 128>(smem, coord.rows - first_row,
-                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * kElemBytes; });
-    cp_async_commit();
-    cp_async_wait<0>();
-    fence_products();
-    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows of Q are complete
 }
 
 // The steps of the mainloop. The struct holds references only: with arrays as members, ptxas keeps them in memory until
@@ -2686,16 +2632,34 @@ struct Loads {
                       coordinate(map_batch(coord), stride.batch));
     }
 
+    // Waits until the stage is empty, then loads a tile that the step before has rounded.
+    template <int kBytes>
+    __device__ __forceinline__ void load_bytes_tile(const char *tile, const Stage &stage, uint32 empty, uint32 full,
+                                                    uint32 area)
+    {
+        barrier_wait(empty, stage.parity ^ 1);
+        barrier_expect(full, kBytes);
+        load_bytes(area + stage.index * kBytes, tile, kBytes, full);
+    }
+
     __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
-                  barriers.smem + kKArea);
+        if constexpr (kRounded)
+            load_bytes_tile<kTileBytes>(rounded_keys(p, number_of_tile(p, coord.batch, kv_head, tile)), k,
+                                        barriers.k(k.index).empty, barriers.k(k.index).full, barriers.smem + kKArea);
+        else
+            load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k(k.index).empty, barriers.k(k.index).full,
+                      barriers.smem + kKArea);
     }
 
     __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
-                  barriers.smem + kVArea);
+        if constexpr (kRounded)
+            load_bytes_tile<kVTileBytes>(rounded_values(p, number_of_tile(p, coord.batch, kv_head, tile)), v,
+                                         barriers.v(v.index).empty, barriers.v(v.index).full, barriers.smem + kVArea);
+        else
+            load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v(v.index).empty, barriers.v(v.index).full,
+                      barriers.smem + kVArea);
     }
 
     __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned number)
@@ -2753,12 +2717,116 @@ struct Loads {
     }
 };
 
+// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
+
+// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
+// separate the instructions around it.
+__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted))
+                 : "memory");
+}
+
+// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
+__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
+                 : "memory");
+}
+
+// Copies 4 bytes through L1, if wanted; zeros if keep is false.
+__device__ __forceinline__ void cp_async_4_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.ca.shared.global [%0], [%1], 4, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 4 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most kPending of this thread's committed groups are unfinished.
+template <int kPending> __device__ __forceinline__ void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- copies of rows by threads, in the layout of TMA ------------------------------------------------------------
+
+// Starts copying kRows rows into pages. Rows from valid_rows on, and columns after the last, become zeros.
+// address(row): start of a row in global memory. kCount threads share the work; eight lanes copy 128 bytes of a row.
+template <int kRows, int kCount, class Address>
+__device__ __forceinline__ void fill_pages(uint32 smem, int valid_rows, Address address)
+{
+    const int thread = thread_index() % kCount, chunk = thread % 8, first_row = thread / 8;
+    constexpr int kRowStep = kCount / 8;
+    const uint32 first = smem + first_row * kPageRowBytes + (chunk ^ first_row % 8) * 16;
+#pragma unroll
+    for (int pass = 0; pass < kRows / kRowStep; pass++) {
+        const int row = first_row + pass * kRowStep;
+        const char *src = address(row) + chunk * 16;
+#pragma unroll
+        for (int page = 0; page < kPages; page++)
+            cp_async_16_or_zero(first + (page * kRows + pass * kRowStep) * kPageRowBytes, src + page * kPageRowBytes,
+                                true, row < valid_rows && (kHeadDim % 64 == 0 || page * 64 + chunk * 8 < kHeadDim));
+    }
+}
+
+// Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
+__device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coord, uint32 smem, int group)
+{
+    const int first_row = coord.first_row + group * kGroupRows;
+    fill_pages<kGroupRows, 128>(smem, coord.rows - first_row,
+                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * kElemBytes; });
+    cp_async_commit();
+    cp_async_wait<0>();
+    fence_products();
+    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows of Q are complete
+}
+// ---- programmatic dependent launch: a kernel starts while the one before it runs; SM 9.0 and newer -------------
+//
+// A launch with this attribute (runtime/cuda/launch.c) starts when all blocks of the kernel before have called
+// let_next_step_begin, or have ended, and there is room. Elsewhere kernels follow each other, and these functions do
+// nothing.
+
+__device__ __forceinline__ void let_next_step_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the kernel before has ended and its writes are visible. All threads must wait, so that this kernel ends
+// after it.
+__device__ __forceinline__ void await_step_before()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work tile (work.cuh).
-// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh); the last warpgroup is the producer
-// (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles that need
-// a mask come first (forward/tiles.cuh).
+// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh, bytes_consumer.cuh); the last warpgroup is the
+// producer (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles
+// that need a mask come first (forward/tiles.cuh).
 //
 //     producer    wait until a stage is empty | load K(j) | load V(j+1) | ...
 //     consumers   wait for Q | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
@@ -2831,6 +2899,8 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             return;
     }
     prologue(p, barriers);
+    if constexpr (kRounded)
+        await_step_before();  // K and V are rounded
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
         Loads loads(p, maps, barriers);

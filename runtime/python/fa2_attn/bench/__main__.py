@@ -25,8 +25,10 @@ from . import report, shapes
 from .picture import svg
 
 SEED = 20
-# {the column's name: (the field of the problem, its word, what it permits)}; all of them in forward alone
-PERMISSIONS = {"fast sums": ("sums", "fast", "fp16 sums"), "int8 scores": ("scores", "int8", "8-bit integers in Q K^T")}
+# {the column's name: (words of the problem's fields, what they permit)}; all of them in forward alone
+PERMISSIONS = {"fast sums": ({"sums": "fast"}, "fp16 sums"),
+               "int8 scores": ({"scores": "int8"}, "8-bit integers in Q K^T"),
+               "fp8": ({"scores": "int8", "pv": "fp8"}, "8-bit integers in Q K^T and e4m3 numbers in P V")}
 
 
 def _words(text: str, known: Sequence[str], option: str) -> List[str]:
@@ -50,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", metavar="LIST", help="of flash, efficient, cudnn, math, flex, flash_attn, fa3, fa4, xformers "
         "(default: all that are here); none: only fa2")
     add("--deterministic", action="store_true", help="fa2's deterministic gradients, too, in the same rounds")
-    for name, (_, _, what) in PERMISSIONS.items():
+    for name, (_, what) in PERMISSIONS.items():
         add(f"--{name.replace(' ', '-')}", action="store_true", help=f"fa2 with permission for {what}, too, in the "
             "same rounds")
     add("--tune", action="store_true", help="first tune what was not tuned yet, into the database")
@@ -63,10 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _permitted(args: argparse.Namespace) -> Dict[str, Tuple[str, str]]:
-    """Returns {name: (field, word)} of the permissions that were asked for."""
-    return {name: (field, word) for name, (field, word, _) in PERMISSIONS.items()
-            if getattr(args, name.replace(" ", "_"))}
+def _permitted(args: argparse.Namespace) -> Dict[str, Dict[str, str]]:
+    """Returns {name: {field: word}} of the permissions that were asked for."""
+    return {name: words for name, (words, _) in PERMISSIONS.items() if getattr(args, name.replace(" ", "_"))}
 
 
 def _wanted_shapes(args: argparse.Namespace) -> List[shapes.Shape]:
@@ -90,7 +91,8 @@ def _tune(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str
             texts += [f"op=backward,deterministic=1,{shape}" for shape in wanted
                       if args.deterministic and which == "backward" and shape.passes([which])]
     if "forward" in passes:
-        texts += [f"{field}={word},{shape}" for field, word in _permitted(args).values() for shape in wanted]
+        texts += [",".join([*(f"{field}={word}" for field, word in words.items()), str(shape)])
+                  for words in _permitted(args).values() for shape in wanted]
     tune(texts, database=args.db)
 
 
@@ -124,8 +126,8 @@ def _contexts(args: argparse.Namespace, stack: contextlib.ExitStack) -> Dict[str
     ours = {"fa2": Context(path, args.db, args.arch)}
     if args.deterministic:
         ours["deterministic"] = Context(path, args.db, args.arch, deterministic=True)
-    for name, (field, _) in _permitted(args).items():
-        ours[name] = Context(path, args.db, args.arch, permissions={field: 1})
+    for name, words in _permitted(args).items():
+        ours[name] = Context(path, args.db, args.arch, permissions=dict.fromkeys(words, 1))
     if args.against:
         ours["other"] = Context(str(args.against[0].resolve()), args.against[1], args.arch)
     for context in ours.values():

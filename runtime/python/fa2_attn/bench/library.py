@@ -18,10 +18,11 @@ Struct = TypeVar("Struct", bound=ctypes.Structure)
 class Problem(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("dtype", c_int),
                 *((name, c_int32) for name in FIELDS if name != "dtype"), ("deterministic", c_int32),
-                ("others", c_int32 * 17), ("sums", c_int), ("scores", c_int), ("rest", c_int32 * 15)]
+                ("others", c_int32 * 17), ("sums", c_int), ("scores", c_int), ("later", c_int32 * 4),
+                ("pv", c_int), ("rest", c_int32 * 10)]
 
 
-assert ctypes.sizeof(Problem) == 200  # `others` and `rest` stay 0, so their features are off
+assert ctypes.sizeof(Problem) == 200  # `others`, `later` and `rest` stay 0, so their features are off
 
 
 def _sized(struct: Type[Struct], **members: Any) -> Struct:
@@ -87,7 +88,7 @@ class Context:
                  permissions: Mapping[str, int] = MappingProxyType({})):
         torch.zeros(1, device="cuda")  # makes PyTorch's CUDA context the current one, which fa2 then uses
         self._lib = ctypes.CDLL(str(library))
-        self._deterministic, self._permitted = deterministic, permissions
+        self._deterministic, self.permitted = deterministic, permissions
         self._declare()
         self._context = c_void_p()
         config = _sized(Config, database=None if database is None else str(database).encode(), read_only=1, arch=arch)
@@ -161,7 +162,7 @@ class Context:
 
     def _problem(self, shape: Shape, op: int) -> Problem:
         return _sized(Problem, op=op, deterministic=int(self._deterministic and op == BACKWARD),
-                      **(self._permitted if op == FORWARD else {}),
+                      **(self.permitted if op == FORWARD else {}),
                       **{**asdict(shape), "dtype": DTYPES.index(shape.dtype)})
 
     def _check(self, status: int) -> None:

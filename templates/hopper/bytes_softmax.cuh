@@ -1,0 +1,149 @@
+#pragma once
+#include "forward/int8_queries.cuh"
+#include "hopper/bytes_values.cuh"
+#include "hopper/softmax.cuh"
+
+// ---- the softmax of 8-bit products ---------------------------------------------------------------------------------
+//
+// Sums of Q K^T begin at the bits of 1.5 * 2^23, as in int8_scores.cuh. So their bits are those of floats, which are
+// compared and masked as they are. A lane's scores in a group of a tile's keys have one scale. So a score is the sum
+// times a factor, plus a term. The product of a query and the mean key changes LSE alone.
+//
+// No exp2 is computed. The e4m3 number with the bits 8 e + m is 2^(e - 7) * (1 + m / 8), where m < 8. So the bits of
+// the number nearest to 2^x are nearly 8 (x + 7), rounded: P's bits are the score's, in steps of 1/8. This number is
+// larger than 2^x by a factor of 1 to 1.062, besides its rounding by up to 1/16. What all P of a row have in common
+// cancels in O, because the row sums are of the same numbers. The rest is a factor whose standard deviation is 1.018,
+// while that of rounding is 1.025. LSE is corrected by the mean. (Schraudolph, "A fast, compact approximation of the
+// exponential function", 1999, has the idea for fp64.) It takes about half of the instructions and no unit for exp2,
+// which would otherwise limit the kernel.
+constexpr float kStart = 12582912.0f;
+static_assert(127 * 127 * kHeadDim < 1 << 22, "sums are exact");
+
+// Scores are in units of 128 steps, P being the number with the bits 128 (score - maximum) + kOne.
+constexpr float kStep = 8.0f / 128;  // a power of two of P
+// P of the maximum is 1.25 * 2^kShift, which is larger than 2^x by about the mean factor.
+constexpr float kQuarter = 0.25f, kOne = (7 + kShift + kQuarter) * kStep;
+static_assert(kOne + kLazyRescale * kStep <= 126.0f / 128, "the largest e4m3 number has the bits 126");
+
+// This lane's rows of Q: quad_row and quad_row + 8.
+struct Queries {
+    float scale[2];  // makes scores, in their unit, of integers
+    float mean[2];   // the product of the row and the mean key
+};
+
+// What makes scores of a tile's sums, less kStart: a factor for each group of keys and each row.
+using Factors = float[kScaleGroups][2];
+
+constexpr int kGroupTiles = kColTiles / kScaleGroups;  // n8 column tiles of a group
+static_assert(kBc % (8 * kScaleGroups) == 0, "groups are whole column tiles");
+
+// Rounds a warpgroup's rows of Q in their place, where TMA has put them. A warp reads and writes rows of its own.
+__device__ __forceinline__ Queries round_queries(const Params &p, const BlockCoord &coord, int lane, uint32 smem)
+{
+    const int warp_row = threadIdx.x % 128 / 32 * 16, read_row = warp_row + lane % 16;
+    const float *mean = mean_key(p, coord.batch, coord.kv_head(p)) + lane % 4 * 2;
+    const uint32 from = smem + read_row * kPageRowBytes + (lane / 16 ^ read_row % 8) * 16;
+    uint32 q_frag[kDepth][4];
+    Queries q;
+#pragma unroll
+    for (int step = 0; step < kDepth; step++)
+        ldmatrix_x4(q_frag[step], (from ^ step % 4 * 32) + step / 4 * kQPageBytes);
+    __syncwarp();  // the warp's rows are read before they are overwritten
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint32 most;
+        measure_row(q_frag, h, mean, most, q.mean[h]);
+        const Rounding rounding = rounding_to(most);
+        q.scale[h] = rounding.scale * p.scale_log2 * kStep;
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            store_shared_4(smem + QueryBytes::place(warp_row + h * 8 + lane / 4, step * 16) + lane % 4 * 4,
+                           round_four(rounding, q_frag[step][h], q_frag[step][h + 2]));
+    }
+    return q;
+}
+
+// Updates the maxima from the sums of a tile. Returns how O and the row sums must be rescaled. A scale that is not
+// finite makes the row's sum NaN.
+template <bool kUnseen>
+__device__ __forceinline__ Rescale raise_maxima(const float (&s)[kRowTiles][kColTiles][4], const Factors &factors,
+                                                RowState &row)
+{
+    Rescale rescale;
+    float tile_max[2];
+    bool grown = false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        tile_max[h] = minus_infinity();
+#pragma unroll
+        for (int group = 0; group < kScaleGroups; group++) {
+            float x = minus_infinity();
+#pragma unroll
+            for (int n = group * kGroupTiles; n < (group + 1) * kGroupTiles; n++)
+                x = fmaxf(x, fmaxf(s[0][n][2 * h], s[0][n][2 * h + 1]));
+            const float factor = factors[group][h];
+            tile_max[h] = fmaxf(tile_max[h], (x - kStart) * factor);
+            row.sum[0][h] = fmaf(kUnseen && x == minus_infinity() ? 0.0f : factor, 0.0f, row.sum[0][h]);
+        }
+        grown |= tile_max[h] - row.max[0][h] > kLazyRescale * kStep;
+    }
+    rescale.wanted = __any_sync(0xffffffffu, grown);
+    if (rescale.wanted)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            rescale.by[0][h] = raise_maximum<kUnseen>(row.max[0][h], tile_max[h], 1 / kStep);
+    return rescale;
+}
+
+// The bits of P of a tile: of two neighbouring columns in the bytes 0 and 2 of a word.
+using PBits = uint32[kColTiles][2];
+
+// Adds two pairs of fp16 numbers.
+__device__ __forceinline__ uint32 add_halves(uint32 x, uint32 y)
+{
+    uint32 sum;
+    asm("add.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(x), "r"(y));
+    return sum;
+}
+
+// Turns the sums of a tile into bits of P.
+template <bool kUnseen>
+__device__ __forceinline__ void make_p(const float (&s)[kRowTiles][kColTiles][4], PBits &bits, const Factors &factors,
+                                       const RowState &row)
+{
+    constexpr uint32 kTwoEights = 0x48004800;  // fp16 numbers from 8 to 9 are multiples of 1/128
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float shift = kOne - (kUnseen && row.max[0][h] == minus_infinity() ? 0.0f : row.max[0][h]);
+#pragma unroll
+        for (int n = 0; n < kColTiles; n++) {
+            const float factor = factors[n / kGroupTiles][h], term = fmaf(-kStart, factor, shift);
+            const float low = __saturatef(fmaf(s[0][n][2 * h], factor, term));
+            const float high = __saturatef(fmaf(s[0][n][2 * h + 1], factor, term));
+            bits[n][h] = add_halves(fp16::pack(low, high), kTwoEights);
+        }
+    }
+}
+
+// Packs P to the A fragments of k32 steps.
+__device__ __forceinline__ void pack_p(const PBits &bits, uint32 (&p)[kBc / 32][4])
+{
+    each_of<kBc / 32, 4>([&](int step, int i) {
+        const int n = 4 * step + i / 2 * 2, h = i % 2;
+        p[step][i] = __byte_perm(bits[n][h], bits[n + 1][h], 0x6420);
+        asm volatile("" : "+r"(p[step][i]));  // it is there before the fence of the product
+    });
+}
+
+// Ends the rows: sums without the shift, and maxima of scores of all K. The maxima give LSE. So they take what else is
+// in the sums: the mean of the factor by which P is too large, which is the integral of (1 + f) / 2^f for f from 0 to
+// 1, or 2^0.0575.
+__device__ __forceinline__ void finish_rows(const Queries &q, RowState &row, float scale_log2)
+{
+    constexpr float kLog2OfMean = 0.0575f;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        row.sum[0][h] *= kUnshift;
+        row.max[0][h] = (row.max[0][h] / kStep - kQuarter - kLog2OfMean) / scale_log2 + q.mean[h];
+    }
+}
