@@ -15,9 +15,9 @@ constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8
 constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
 static_assert(kScaleGroups == 1 || kBc / kScaleGroups % kParcelRows == 0, "rows of a pass are of one group");
-// If a thread has registers for them, K and V are read together, and a tile while the one before is rounded.
+// If a thread has registers for them, K and V are read together, and on Hopper a tile while the one before is rounded.
 constexpr int kReadWords = 4 * kParcelPasses + Values::kWords;
-constexpr bool kReadsTogether = kReadWords <= 32, kReadsAhead = kReadWords <= (kWgmma ? 32 : 8);
+constexpr bool kReadsTogether = kReadWords <= 32, kReadsAhead = kWgmma && kReadsTogether;
 constexpr int kSamplesAtOnce = 4;  // sampled keys that a thread reads at a time
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
