@@ -63,7 +63,7 @@ M.tolerated = 8
 
 -- Returns true for fwd_bytes_sm90, whose step rounds V, too.
 local function rounds_values(v)
-   return v.groups ~= nil
+   return v.values == "fp8" and v.groups ~= nil
 end
 
 -- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles. For

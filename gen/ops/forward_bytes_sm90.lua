@@ -1,6 +1,6 @@
 -- fwd_bytes_sm90: forward on wgmma with Q K^T in 8-bit integers and P V in e4m3 numbers, where the problem permits both
 -- (scores=int8, pv=fp8). It has the frame of fwd_sm90 (templates/hopper/fwd.cuh), and other products
--- (bytes_consumer.cuh). A step before it rounds K and V. The axes are those of forward_sm90.lua.
+-- (bytes_consumer.cuh). A step before it rounds K and V. Its axes have the meaning that they have in forward_sm90.lua.
 local axes_of = require("core.axes")
 local elements = require("core.elements")
 local families = require("core.family")
@@ -33,7 +33,7 @@ local fit = {
    exposed = 0.55, -- share of the shorter of products and softmax that is not hidden by another warpgroup
    prologue = {[0] = 16800, 7700}, -- clocks of a block besides its tiles of keys, by persistent
    launch = 0.9,
-   rounding = 3, -- time of the step that rounds K and V, over that of rounding K alone as int8.lua has it
+   step_over_int8 = 3, -- time of the step that rounds K and V, over that of rounding K alone as int8.lua has it
    first = 7,     -- us of that step before its first tile is there
 }
 
@@ -48,8 +48,8 @@ local function part_of(v)
    return v.d <= 128 and v.d or 64
 end
 
-local function fills_no_pages(v)
-   return v.d % 64 ~= 0 and "rows are no whole pages"
+local function is_no_head_dim(v)
+   return v.d % 64 ~= 0 and "head_dim is none of 64, 128, 192 and 256"
 end
 
 local none = {}
@@ -61,13 +61,13 @@ local axes = axes_of.joined(kinds.axes(256), none, {
    precision.axes[1],
    precision.demanded(precision.axes[2], "int8", "the problem does not permit 8-bit scores"),
    precision.demanded(precision.axes[3], "fp8", "the problem does not permit values in e4m3"),
-   {name = "groups", values = {2, 3}, unless = fills_no_pages},
+   {name = "groups", values = {2, 3}, unless = is_no_head_dim},
    {name = "bc", values = {96, 128, 192, 256}},
    {name = "persistent", values = {0, 1}},
    {name = "qk", values = {"int8"}, quiet = true}, -- features/int8.lua asks for it
 })
 
--- Returns the bytes of a tile of V, in whole repetitions of the swizzle.
+-- Returns the bytes of a tile of V, in whole repetitions of the swizzle: kVTileBytes in templates/hopper/fwd_shape.cuh.
 local function value_bytes(v)
    return (v.bc * (v.d + more_columns) + 1023) // 1024 * 1024
 end
@@ -113,7 +113,7 @@ local function cost(v, problem, arch)
    local function busiest(weights)
       return shares.busiest(weights, problem.batch * problem.heads_q, nil, arch.sm_count, 1, clocks)
    end
-   return fit.launch + fit.first + int8.us(v, problem, arch) * fit.rounding
+   return fit.launch + fit.first + int8.us(v, problem, arch) * fit.step_over_int8
       + plain_cost.spread({br = 64 * v.groups, bc = v.bc}, facts, problem, arch, 1, clocks,
                           fit.prologue[v.persistent], 1, v.persistent == 1 and busiest or nil)
 end
@@ -133,7 +133,7 @@ function M.names(v)
    names.wide, names.packed_heads, names.order = false, false, "heads"
    sm90.add_product_names(names, v, {})
    names.products_of, names.most_columns = products_of(v), math.max(part_of(v) + more_columns, v.bc)
-   names.lazy_rescale = 1.5 -- templates/hopper/bytes_values.cuh
+   names.lazy_rescale = 1.5 -- templates/hopper/bytes_softmax.cuh
    names.speculates, names.staged = false, false
    names.bias_in_accumulator, names.alibi_mma, names.dropout_form, names.side_stages = false, false, "none", 1
    names.own_place = has_own_place(v)

@@ -296,15 +296,20 @@ typedef enum fa2_pv {
  *   without rounded scores.
  *
  * FA2_PV_FP8 in detail:
- * - Kernels of SM 9.0 use it, if scores are INT8, too. head_dim is 64, 128, 192 or 256, and seq_q is more than 64. The
- *   problem may be causal, and no other feature is set. For other problems and cards the permission has no effect.
- * - V has a step before each call as K has, in half of its bytes. A tile of keys, at most 256, has one scale. Sums over
+ * - Kernels of SM 9.0 use it, if scores are INT8, too. head_dim is 64, 128, 192 or 256. The problem may be causal, and
+ *   no other feature is set. They are chosen where seq_q is more than 64. For other problems and cards the permission
+ *   has no effect on results.
+ * - The step before each call rounds V, too, and writes half of V's bytes. A tile of keys, at most 256, has one scale. Sums over
  *   a tile are added in fp32.
  * - P is the e4m3 number whose bits are the score's, in eighths of a power of two. It differs from the exact P by at
  *   most 9 %, and by 3 % in the mean. P below 2^-13 of a row's largest one may be 0.
- * - O differs from exact O by about 4 % of its size (relative L1), on normal numbers, with means and with outliers.
- * - LSE has the sum of these P. It differs by less than 0.01 if many keys have weight, and by at most 0.09.
- * - An infinity or a NaN in V makes its column of O NaN, in all rows that see a key in the same tile. */
+ * - O differs from exact O by about 4 % of its size (relative L1), on normal numbers, with means and with outliers. It
+ *   is up to 9 % in a row whose most weighty key has V near 0. Tiles of V whose largest element is below 2^-100 lose
+ *   bits.
+ * - LSE has the sum of these P. They change it by about 0.01 if many keys have weight, and by at most 0.09. What rounded
+ *   scores change comes on top.
+ * - An infinity or a NaN in V makes its column of O NaN in rows that see a key of the same tile. It may do so in other
+ *   rows of a causal call. */
 
 /* The type of K and V in memory.
  *
@@ -323,7 +328,7 @@ typedef enum fa2_pv {
  *   - append rounds the new rows, which are of the dtype, and writes a scale for each: its largest absolute value /
  *     127, or / 448 with FP8, rounded to the scales' type. Elements become the nearest number. Keys are rotated first.
  *     A NaN or an infinity in a row makes its scale that, and a scale beyond fp16 is infinite.
- *   - sums and scores have no effect beside it. */
+ *   - sums, scores and pv have no effect beside it. */
 typedef enum fa2_kv {
     FA2_KV_DTYPE = 0, /* dtype, as Q and O */
     FA2_KV_INT8 = 1,

@@ -39,7 +39,8 @@ int32_t fa2i_forward_total_q(const fa2_problem *problem);
 int32_t fa2i_forward_total_k(const fa2_problem *problem);
 
 /* Where the step that rounds K leaves its results in the workspace, in bytes (templates/forward/int8_keys.cuh): after
- * the keys come means, scales and counts. tiles: of a key head, in all sequences. scales: of a tile. warps: counts of a tile. */
+ * the keys, and V if it is rounded, come means, scales and counts. tiles: of a key head, in all sequences. scales: of a
+ * tile. warps: counts of a tile. */
 typedef struct fa2i_int8_layout {
     size_t means_at, scales_at, counts_at;
     size_t tiles, scales, warps;

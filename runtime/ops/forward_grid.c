@@ -132,7 +132,7 @@ fa2i_int8_layout fa2i_forward_int8_layout(const fa2i_recipe *recipe, const fa2_p
                             .warps = (size_t)fa2i_recipe_step(recipe, FA2I_STEP_QUANTISE)->threads / 32};
     const bool values = recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES;
     const size_t keys = (size_t)recipe->keys;
-    /* V in whole repetitions of a swizzle, and eight more columns, which have the row sums. */
+    /* kVTileBytes in templates/hopper/fwd_shape.cuh; the scales are those of int8_keys.cuh. */
     const size_t value_bytes = values ? (keys * (row_bytes + 8) + 1023) / 1024 * 1024 : 0;
     out.scales = values ? 4 * (keys / 32) : 4;
     out.means_at = heads * out.tiles * (keys * row_bytes + value_bytes);
@@ -163,8 +163,8 @@ static size_t column_key_bytes(const fa2i_recipe *recipe, const fa2i_grid *grid)
     return COLUMN_KEYS_AT + keys * COLUMN_KEY_BYTES;
 }
 
-/* K in 8-bit integers: rows of whole k32 steps, a mean key for each sequence, four scales for each tile, and a count of
- * each warp that rounded it. V in 8 bits has as many bytes, and a scale for each tile. */
+/* K in 8-bit integers: rows of whole k32 steps, a mean key for each sequence, scales for each tile, and a count of each
+ * warp that rounded it. V in 8 bits, and a scale for each tile of it. */
 static void add_int8_keys(const fa2i_recipe *recipe, const fa2_problem *problem, fa2i_grid *grid)
 {
     const fa2i_int8_layout layout = fa2i_forward_int8_layout(recipe, problem);

@@ -24,7 +24,7 @@ constexpr int kScaleGroups = kWgmma ? kBc / 32 : 1, kScales = 4 * kScaleGroups; 
 // The group of row r of a tile.
 __device__ __forceinline__ constexpr int scale_group(int r)
 {
-    return kScaleGroups == 1 ? 0 : r / (kBc / kScaleGroups);
+    return kScaleGroups == 1 ? 0 : r / 32;
 }
 
 // The tiles of all sequences of a key head. Any is Params, which only a template may ask for members that it lacks.

@@ -9,7 +9,7 @@
 //
 // The accumulator of e4m3 products keeps fewer bits than fp32. So P V of each tile is a sum of its own, which is scaled
 // and added to O in fp32. S and these sums share registers; while a warpgroup is in its softmax, others keep the tensor
-// cores busy. Parts of kPartColumns columns follow each other, two at a time. The last one has the row sums, too:
+// cores busy. At most two parts of P V, of kPartColumns columns, are under way. The last one has the row sums, too:
 //
 //     start S(j) | wait | softmax | rescale O | start parts 0 and 1 of P(j) V(j) | wait, add part 0 | start part 2 ...
 
@@ -169,7 +169,7 @@ struct BytesRows {
     }
 };
 
-// Computes O of 64 rows that see at least one key. O is not yet divided by the row sums.
+// Computes O of 64 rows, of which some see a key. O is not yet divided by the row sums.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                              const Barriers &barriers, Group &group,
                                              float (&o)[kRowTiles][kOutTiles][4], RowState &row)

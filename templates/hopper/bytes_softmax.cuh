@@ -19,11 +19,13 @@
 constexpr float kStart = 12582912.0f;
 static_assert(127 * 127 * kHeadDim < 1 << 22, "sums are exact");
 
-// Scores are in units of 128 steps, P being the number with the bits 128 (score - maximum) + kOne.
-constexpr float kStep = 8.0f / 128;  // a power of two of P
-// P of the maximum is 1.25 * 2^kShift, which is larger than 2^x by about the mean factor.
+// Scores are in units of kMostBits steps: P has the bits kMostBits * (score - maximum + kOne). So a saturated number
+// gives the largest e4m3 number. Large scales make scores so coarse that rounding alone may go beyond it.
+constexpr int kMostBits = 126;
+constexpr float kStep = 8.0f / kMostBits;  // a power of two of P
+// P of the maximum is 1.25 * 2^kShift, which is 1.05 times 2^x. The mean factor is 1.04.
 constexpr float kQuarter = 0.25f, kOne = (7 + kShift + kQuarter) * kStep;
-static_assert(kOne + kLazyRescale * kStep <= 126.0f / 128, "the largest e4m3 number has the bits 126");
+static_assert(8 * (7 + kShift + kQuarter + kLazyRescale) <= kMostBits, "no exact score is saturated");
 
 // This lane's rows of Q: quad_row and quad_row + 8.
 struct Queries {
@@ -98,12 +100,14 @@ __device__ __forceinline__ Rescale raise_maxima(const float (&s)[kRowTiles][kCol
 // The bits of P of a tile: of two neighbouring columns in the bytes 0 and 2 of a word.
 using PBits = uint32[kColTiles][2];
 
-// Adds two pairs of fp16 numbers.
-__device__ __forceinline__ uint32 add_halves(uint32 x, uint32 y)
+// Returns the bits of P in the bytes 0 and 2 of a word. x: two fp16 numbers from 0 to 1.
+__device__ __forceinline__ uint32 p_bits(uint32 x)
 {
-    uint32 sum;
-    asm("add.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(x), "r"(y));
-    return sum;
+    constexpr uint32 kMostOf128 = 0x3be03be0;  // 126 / 128
+    constexpr uint32 kEight = 0x48004800;      // fp16 numbers from 8 to 9 are multiples of 1/128
+    uint32 bits;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(bits) : "r"(x), "r"(kMostOf128), "r"(kEight));
+    return bits;
 }
 
 // Turns the sums of a tile into bits of P.
@@ -111,7 +115,6 @@ template <bool kUnseen>
 __device__ __forceinline__ void make_p(const float (&s)[kRowTiles][kColTiles][4], PBits &bits, const Factors &factors,
                                        const RowState &row)
 {
-    constexpr uint32 kTwoEights = 0x48004800;  // fp16 numbers from 8 to 9 are multiples of 1/128
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const float shift = kOne - (kUnseen && row.max[0][h] == minus_infinity() ? 0.0f : row.max[0][h]);
@@ -120,7 +123,7 @@ __device__ __forceinline__ void make_p(const float (&s)[kRowTiles][kColTiles][4]
             const float factor = factors[n / kGroupTiles][h], term = fmaf(-kStart, factor, shift);
             const float low = __saturatef(fmaf(s[0][n][2 * h], factor, term));
             const float high = __saturatef(fmaf(s[0][n][2 * h + 1], factor, term));
-            bits[n][h] = add_halves(fp16::pack(low, high), kTwoEights);
+            bits[n][h] = p_bits(fp16::pack(low, high));
         }
     }
 }

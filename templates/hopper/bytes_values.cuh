@@ -119,6 +119,7 @@ struct Values {
     // have places of their own, and there are barriers between a tile and the one after the next.
     __device__ __forceinline__ void measure(int64 tile)
     {
+        static_assert(!kVarlen && kWindow == Window::kNone, "no tile between two others is left out");
         __shared__ uint32 memory[2][kQuantThreads / 32];
         uint32 most = 0;
 #pragma unroll
@@ -132,7 +133,7 @@ struct Values {
             most_of_warp[threadIdx.x / 32] = most;
     }
 
-    // Does all this after another.
+    // Reads, measures and writes a tile.
     __device__ __forceinline__ void round(const Params &p, const SequenceCoord &keys, int kv_head, int tile, int64 at)
     {
         read(p, keys, kv_head, tile);

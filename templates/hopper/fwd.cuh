@@ -6,13 +6,15 @@
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
-// The kernel of fwd_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work tile (work.cuh).
+// The kernel of fwd_sm90 and fwd_bytes_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work
+// tile (work.cuh).
 // Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh, bytes_consumer.cuh); the last warpgroup is the
 // producer (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles
 // that need a mask come first (forward/tiles.cuh).
 //
 //     producer    wait until a stage is empty | load K(j) | load V(j+1) | ...
-//     consumers   wait for Q | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
+//     consumers   (of 16 bits; bytes_consumer.cuh has its own order)
+//                 wait for Q | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
 //
 // Each stage of K and of V, and each warpgroup's rows of Q, have two mbarriers (fwd_barriers.cuh). The loads arrive at
 // `full`; every warp that has read the stage arrives at `empty`. Unless O has an area of its own in shared memory

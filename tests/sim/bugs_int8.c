@@ -11,7 +11,7 @@
 
 #define BYTES                                                                                                          \
     {                                                                                                                  \
-        "fwd_bytes_sm90", "groups=2 bc=128"                                                                  \
+        "fwd_bytes_sm90", "groups=2 bc=128"                                                                            \
     }
 #define BYTES_SHAPE "scores=int8,pv=fp8,Sq=150,Sk=333"
 
@@ -90,10 +90,11 @@ static const bug bugs[] = {
      "+ (tile + 1) * (kQuantThreads / 32);", 1, INT8_SHAPE, "", "quantise.cuh"},
     {"none, bytes", "h200", BYTES, "", "", 1, BYTES_SHAPE, NULL, NULL},
     {"none, bytes D=128", "h200", BYTES, "", "", 1, BYTES_SHAPE ",D=128,causal=1", NULL, NULL},
+    {"none, bytes of two batches", "h200", BYTES, "", "", 1, BYTES_SHAPE ",B=2,Hq=4,Hkv=2,causal=1", NULL, NULL},
     {"none, bytes D=256", "h200", BYTES, "", "", 1, BYTES_SHAPE ",D=256,dtype=bf16", NULL, NULL},
     {"bytes: keys of V in another order", "h200", BYTES, "word % 4 * 2 + i % 2 + i / 2 * 8", "word % 4 * 4 + i", 1,
      BYTES_SHAPE, "x the bound", NULL},
-    {"bytes: the scale of another tile of V", "h200", BYTES, "largest * (kUnshift / kMostE4m3)",
+    {"bytes: a scale of V that is twice as large", "h200", BYTES, "largest * (kUnshift / kMostE4m3)",
      "largest * (2 * kUnshift / kMostE4m3)", 1, BYTES_SHAPE, "x the bound", NULL},
     {"bytes: Q is read before all of its rows are rounded", "h200", BYTES,
      "    named_barrier(1 + kGroups + group.index, 128);  // all rows", "    // all rows", 1, BYTES_SHAPE, "race",

@@ -1,7 +1,7 @@
 /*
  * Arithmetic on two 16-bit numbers in a register. fp32 has more than twice their bits, so rounding a sum or a product
- * to fp32 first changes nothing. Only the sum of fma might round differently, but kernels add -0. NaN results are
- * 0x7fff; subnormal numbers are kept.
+ * to fp32 first changes nothing. Only the sum of fma might round differently, but kernels add -0, or 8 to few bits. NaN
+ * results are 0x7fff; subnormal numbers are kept.
  */
 #include "half.h"
 
@@ -34,9 +34,10 @@ static inline uint32_t fma_bfloat(uint32_t x, uint32_t y, uint32_t z)
 
 SIM_BINARY(add_sat, uint32_t,
            pair_of_halves(saturate(low_half(x) + low_half(y)), saturate(high_half(x) + high_half(y))))
-SIM_BINARY(add, uint32_t, pair_of_halves(low_half(x) + low_half(y), high_half(x) + high_half(y)))
 SIM_BINARY(sub, uint32_t, pair_of_halves(low_half(x) - low_half(y), high_half(x) - high_half(y)))
 SIM_BINARY(mul, uint32_t, pair_of_halves(low_half(x) * low_half(y), high_half(x) * high_half(y)))
+SIM_TERNARY(fma_halves, uint32_t,
+            pair_of_halves(fmaf(low_half(x), low_half(y), low_half(z)), fmaf(high_half(x), high_half(y), high_half(z))))
 SIM_TERNARY(fma_bfloats, uint32_t, fma_bfloat(x >> 16, y >> 16, z >> 16) << 16 | fma_bfloat(x, y, z))
 
 #define ROW(opcode, form, handler)                                                                                     \
@@ -46,9 +47,9 @@ SIM_TERNARY(fma_bfloats, uint32_t, fma_bfloat(x >> 16, y >> 16, z >> 16) << 16 |
 
 static const sim_row rows[] = {
     ROW("add.sat.f16x2", "r s s", add_sat),
-    ROW("add.f16x2", "r s s", add),
     ROW("sub.f16x2", "r s s", sub),
     ROW("mul.f16x2", "r s s", mul),
+    ROW("fma.rn.f16x2", "r s s s", fma_halves),
     ROW("fma.rn.bf16x2", "r s s s", fma_bfloats),
 };
 

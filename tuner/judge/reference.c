@@ -268,7 +268,7 @@ static void *run_part(void *argument)
         }
         if (load_keys(request, true, &s, row.head / group, problem->head_dim, p->k, &k_at) && p->int8.squares != NULL)
             fa2i_int8_measure(p->k, s.problem.seq_k, problem->head_dim, &p->int8);
-        if (load_keys(request, false, &s, row.head / group, columns, p->v, &v_at))
+        if (load_keys(request, false, &s, row.head / group, columns, p->v, &v_at) && problem->pv == FA2_PV_FP8)
             p->v_most = fa2i_fp8_most(p->v, (size_t)s.problem.seq_k * (size_t)columns);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +

@@ -55,7 +55,7 @@ def _attend(layout: str, tensors: Tuple[Tensor, Tensor, Tensor], bounds: Any, dr
     made = distributed._attend(
         *tensors, {"return_attn_probs": return_attn_probs}, group=group, layout=layout, schedule="ring", causal=causal,
         window=window_size, scale=softmax_scale, alibi_slopes=alibi_slopes, dropout_p=dropout_p, cu_seqlens=bounds,
-        deterministic=None if deterministic is False else deterministic)
+        deterministic=deterministic or None)
     return (*made, None) if return_attn_probs else made[0]
 
 
