@@ -238,15 +238,17 @@ static void test_one_key(void)
 /* A column so large that an integer step of Q K^T is a large step of the score: P must stay a number. */
 static void test_coarse_scores(void)
 {
-    draw_all(&small, NORMAL);
-    for (int i = 0; i < small.queries; i++)
-        put(&small, &q, 1, 0, i, 9, 400);
-    for (int j = 0; j < small.keys; j++)
-        put(&small, &k, 1, 0, j, 9, j % 3 == 0 ? 400 : -400);
-    launch(&small);
-    for (int i = 0; i < small.queries; i++)
-        for (int c = 0; c < 64; c++)
-            CHECK(fabs(number(&small, &o, 1, 0, i, c)) < 6);
+    for (double large = 100; large < 1000; large *= 1.3) {
+        draw_all(&small, NORMAL);
+        for (int i = 0; i < small.queries; i++)
+            put(&small, &q, 1, 0, i, 9, large * (1 + 0.01 * i));
+        for (int j = 0; j < small.keys; j++)
+            put(&small, &k, 1, 0, j, 9, j % 3 == 0 ? large + j : -large);
+        launch(&small);
+        for (int i = 0; i < small.queries; i++)
+            for (int c = 0; c < 64; c++)
+                CHECK(fabs(number(&small, &o, 1, 0, i, c)) < 6);
+    }
 }
 
 /* A NaN and an infinity in V. */
