@@ -131,14 +131,14 @@ static void test_cut_off(void)
     check_refused(HEADER "1,8,8,512,512,64,fp16,0\n2,4,4,1,33",
                   "3:6: the row has 5 columns, the header has 8; line 3 has no end, so the file may be cut off "
                   "there: take a whole copy, or remove the line");
-    check_refused(
-        "batch,heads_q,heads_kv,se",
-        "1:4: unknown column \"se\"; the columns are op,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,"
-        "head_dim_v,v_in_k,dtype,causal,softcap,window,window_left,window_right,deterministic,alibi,sinks,"
-        "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
-        "rotary_dim,sums,scores,pv,kv,partial,kv_scales,carry,calls,origin; line 1 has no end, so the file may be cut off "
-        "there: take a whole "
-        "copy, or remove the line");
+    check_refused("batch,heads_q,heads_kv,se",
+                  "1:4: unknown column \"se\"; the columns are op,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,"
+                  "head_dim_v,v_in_k,dtype,causal,softcap,window,window_left,window_right,deterministic,alibi,sinks,"
+                  "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
+                  "rotary_dim,sums,scores,pv,kv,partial,kv_scales,carry,calls,origin; line 1 has no end, so the file "
+                  "may be cut off "
+                  "there: take a whole "
+                  "copy, or remove the line");
     check_refused(HEADER "2,4,4,1,33,64,fp16,", "2:8: causal is \"\"; it must be 0 or 1; line 2 has no "
                                                 "end, so the file may be cut off there: take a whole copy, or remove "
                                                 "the line");
