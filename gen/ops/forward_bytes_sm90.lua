@@ -161,7 +161,7 @@ local function typical(problem, arch)
 end
 
 local function useless(problem, arch)
-   return paths.useless(arch) or problem.seq_q < 64 and "fewer query rows than one warpgroup computes"
+   return paths.useless(arch) or problem.seq_q <= 64 and "no more query rows than one warpgroup computes"
 end
 
 local function unsuited(v, problem)

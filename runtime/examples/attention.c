@@ -96,14 +96,8 @@ static int open_device(resources *r)
         complain(fa2_last_message());
         return no_gpu(status) ? EXIT_NO_GPU : EXIT_WRONG;
     }
-    const char *missing = driver_load(&r->cuda);
-    if (missing != NULL)
-        return complain(missing);
-    if (r->cuda.init(0) != CUDA_SUCCESS || r->cuda.device_get(&r->device, 0) != CUDA_SUCCESS ||
-        r->cuda.primary_ctx_retain(&r->current, r->device) != CUDA_SUCCESS ||
-        r->cuda.ctx_set_current(r->current) != CUDA_SUCCESS)
-        return complain("the primary context of device 0 cannot be used");
-    return 0;
+    const char *missing = driver_open(&r->cuda, &r->device, &r->current);
+    return missing == NULL ? 0 : complain(missing);
 }
 
 /* Allocates device memory, unless bytes is 0. Returns 0, or -1. */

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-const char *driver_load(driver *cuda)
+static const char *load(driver *cuda)
 {
     /* Exact exported names: cuMemAlloc without _v2 would be the old 32-bit function. */
     static const struct {
@@ -33,5 +33,17 @@ const char *driver_load(driver *cuda)
         if (*entry == NULL)
             return functions[i].symbol;
     }
+    return NULL;
+}
+
+const char *driver_open(driver *cuda, CUdevice *ret_device, CUcontext *ret_context)
+{
+    const char *missing = load(cuda);
+    if (missing != NULL)
+        return missing;
+    if (cuda->init(0) != CUDA_SUCCESS || cuda->device_get(ret_device, 0) != CUDA_SUCCESS ||
+        cuda->primary_ctx_retain(ret_context, *ret_device) != CUDA_SUCCESS ||
+        cuda->ctx_set_current(*ret_context) != CUDA_SUCCESS)
+        return "the primary context of device 0 cannot be used";
     return NULL;
 }

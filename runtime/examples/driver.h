@@ -20,5 +20,6 @@ typedef struct driver {
     CUresult (*memcpy_dtoh)(void *, CUdeviceptr, size_t);
 } driver;
 
-/* Fills the table. Returns NULL, or a sentence about what is missing. */
-const char *driver_load(driver *cuda);
+/* Fills the table, and makes device 0's primary context current in this thread. Returns NULL, or a sentence about what
+ * is missing. The caller releases the context of *ret_device if *ret_context is set. */
+const char *driver_open(driver *cuda, CUdevice *ret_device, CUcontext *ret_context);

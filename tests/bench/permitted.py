@@ -6,7 +6,8 @@
 For each shape: the time without a permission, and with each one in the same rounds, including the step that rounds K
 and V; the ratio; the relative L1 distance of O between both; and the kernel. --arch runs the kernels of an older SM as
 PTX, untuned. Without it and with --db, tuned kernels. --fa3: FlashAttention-3 with e4m3 tensors, too, whose scales are 1,
-with and without the conversion of Q, K and V (the wheel fa3-fwd). Takes about a minute.
+with and without the conversion of Q, K and V (the wheel fa3-fwd). --numbers: normal ones; with K's columns having means;
+or with ten times a normal number added to one in 1000. Takes about a minute.
 """
 
 import sys
@@ -63,11 +64,22 @@ def fa3_calls(shape: Any, *tensors: Any) -> Dict[str, Callable[[], Any]]:
     return {"FA3 fp8": lambda: call(ready), "FA3 fp8, converting": lambda: call(converted())}
 
 
-def measure(shape: Any, contexts: Dict[str, Any], rounds: int, fa3: bool) -> None:
-    def tensor(heads: int, seq: int) -> Any:
-        return torch.randn(shape.batch, heads, seq, shape.head_dim, device="cuda", dtype=torch.float16)
+def draw(numbers: str, is_key: bool, *sizes: int, device: str = "cuda") -> Any:
+    """Returns a tensor [batch, heads, seq, head_dim]. numbers: see the options."""
+    x = torch.randn(*sizes, device=device)
+    if numbers == "means" and is_key:
+        x += 2 * torch.randn(1, sizes[1], 1, sizes[3], device=device)
+    elif numbers == "outliers":
+        x += (torch.rand_like(x) < 1e-3) * 10 * torch.randn_like(x)
+    return x.half()
 
-    q, k, v = tensor(shape.heads_q, shape.seq_q), tensor(shape.heads_kv, shape.seq_k), tensor(shape.heads_kv, shape.seq_k)
+
+def measure(shape: Any, contexts: Dict[str, Any], rounds: int, fa3: bool, numbers: str) -> None:
+    def tensor(heads: int, seq: int, is_key: bool = False) -> Any:
+        return draw(numbers, is_key, shape.batch, heads, seq, shape.head_dim)
+
+    q, v = tensor(shape.heads_q, shape.seq_q), tensor(shape.heads_kv, shape.seq_k)
+    k = tensor(shape.heads_kv, shape.seq_k, True)
     calls = {name: context.forward_call(shape, q, k, v, torch.empty_like(q)) for name, context in contexts.items()}
     if fa3:
         calls.update(fa3_calls(shape, q, k, v))
@@ -81,13 +93,14 @@ def measure(shape: Any, contexts: Dict[str, Any], rounds: int, fa3: bool) -> Non
 def main() -> int:
     parser = arguments(__doc__, "D = 64 and 128, S = 4096 to 16384")
     parser.add_argument("--fa3", action="store_true", help="FlashAttention-3 with e4m3 tensors, too")
+    parser.add_argument("--numbers", choices=("normal", "means", "outliers"), default="normal")
     args = parser.parse_args()
     texts = args.shape or [f"B={16384 // seq},Hq={2048 // dim},Sq={seq},D={dim},causal={causal}"
                            for dim in (64, 128) for seq in (4096, 8192, 16384) for causal in (0, 1)]
     contexts = {name: Permitted(which, args.library, args.db, args.arch) for name, which in PERMISSIONS.items()}
     with torch.cuda.stream(torch.cuda.Stream()):
         for text in texts:
-            measure(shapes.of_text(text), contexts, args.rounds, args.fa3)
+            measure(shapes.of_text(text), contexts, args.rounds, args.fa3, args.numbers)
     for context in contexts.values():
         context.close()
     return 0
