@@ -11,11 +11,11 @@
 //
 // No exp2 is computed. The e4m3 number with the bits 8 e + m is 2^(e - 7) * (1 + m / 8), where m < 8. So the bits of
 // the number nearest to 2^x are nearly 8 (x + 7), rounded: P's bits are the score's, in steps of 1/8. This number is
-// larger than 2^x by a factor of 1 to 1.062, besides its rounding by up to 1/16. What all P of a row have in common
-// cancels in O, because the row sums are of the same numbers. The rest is a factor whose standard deviation is 1.018,
-// while that of rounding is 1.025. LSE is corrected by the mean. (Schraudolph, "A fast, compact approximation of the
-// exponential function", 1999, has the idea for fp64.) It takes about half of the instructions and no unit for exp2,
-// which would otherwise limit the kernel.
+// larger than 2^x by a factor of 1 to 1.062, besides its rounding by up to 1/16. The factor that all P of a row share
+// cancels in O, because the row sums are of the same numbers. The rest varies by a factor of 1.018 (standard deviation),
+// and rounding by 1.025. LSE is corrected by the mean. (Schraudolph, "A fast, compact approximation of the exponential
+// function", 1999, has the idea for fp64.) It takes about half of the instructions, and does not need the unit for
+// exp2, which would limit the kernel.
 constexpr float kStart = 12582912.0f;
 static_assert(127 * 127 * kHeadDim < 1 << 22, "sums are exact");
 
@@ -33,7 +33,7 @@ struct Queries {
     float mean[2];   // the product of the row and the mean key
 };
 
-// What makes scores of a tile's sums, less kStart: a factor for each group of keys and each row.
+// The factors that turn a tile's sums, less kStart, into scores: for each group of keys and each row.
 using Factors = float[kScaleGroups][2];
 
 constexpr int kGroupTiles = kColTiles / kScaleGroups;  // n8 column tiles of a group
