@@ -12,8 +12,8 @@
 // No exp2 is computed. The e4m3 number with the bits 8 e + m is 2^(e - 7) * (1 + m / 8), where m < 8. So the bits of
 // the number nearest to 2^x are nearly 8 (x + 7), rounded: P's bits are the score's, in steps of 1/8. This number is
 // larger than 2^x by a factor of 1 to 1.062, besides its rounding by up to 1/16. The factor that all P of a row share
-// cancels in O, because the row sums are of the same numbers. The rest varies by a factor of 1.018 (standard deviation),
-// and rounding by 1.025. LSE is corrected by the mean. (Schraudolph, "A fast, compact approximation of the exponential
+// cancels in O, because the row sums are of the same numbers. The rest has a standard deviation of 1.8 %, and rounding
+// one of 2.5 %. LSE is corrected by the mean. (Schraudolph, "A fast, compact approximation of the exponential
 // function", 1999, has the idea for fp64.) It takes about half of the instructions, and does not need the unit for
 // exp2, which would limit the kernel.
 constexpr float kStart = 12582912.0f;
