@@ -3,6 +3,7 @@ local bwd = require("ops.backward")
 local bwd_fp32 = require("ops.backward_fp32")
 local bwd_sm90 = require("ops.backward_sm90")
 local fwd = require("ops.forward")
+local fwd_bytes = require("ops.forward_bytes")
 local fwd_bytes_sm90 = require("ops.forward_bytes_sm90")
 local fwd_fp32 = require("ops.forward_fp32")
 local fwd_sm90 = require("ops.forward_sm90")
@@ -15,6 +16,7 @@ local splitkv = require("ops.forward_splitkv")
 return {
    fwd.family("fwd_sm75", plain, paths.sm75),
    fwd.family("fwd_sm80", plain, paths.sm80),
+   fwd.family("fwd_bytes_sm89", fwd_bytes, paths.sm89),
    fwd_sm90.family(),
    fwd_bytes_sm90.family(),
    fwd.family("fwd_splitkv_sm75", splitkv, paths.sm75),

@@ -118,6 +118,7 @@ end
 -- Returns the arch of a card {arch, name, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
 -- bandwidth_bytes, generic}: the row above with the card's own rates, plus
 --   tensor_fp16  tensor with fp16 sums, and tensor_fp16_k8 likewise
+--   fp8          tensor with e4m3 products and fp32 sums, where the SM has them (paths/mma_sync.lua) [paper]
 --   sm, sm_count
 --   regs         32-bit registers per SM
 --   clock        clocks per us
@@ -148,6 +149,7 @@ function M.describe(card)
    arch.tensor_fp16, arch.tensor_fp16_k8 = arch.tensor / slower_fp16, arch.tensor_k8 / slower_fp16
    arch.tensor, arch.tensor_k8 = arch.tensor / slower, arch.tensor_k8 / slower
    arch.int8 = arch.int8 / slower_fp16
+   arch.fp8 = 2 * arch.tensor
    local clock_khz = card.clock_khz > 0 and card.clock_khz or cards[base].clock_khz
    local dram = card.bandwidth_bytes > 0 and card.bandwidth_bytes or cards[base].bandwidth_bytes
    arch.clock = clock_khz / 1000

@@ -3,6 +3,7 @@
 local elements = require("core.elements")
 local features = require("features.list")
 local lengths = require("features.lengths")
+local precision = require("features.precision")
 local window = require("features.window")
 
 local M = {}
@@ -61,22 +62,18 @@ end
 -- compiled: with up to 8 too many they spill 4 bytes at most.
 M.tolerated = 8
 
--- Returns true for fwd_bytes_sm90, whose step rounds V, too.
-local function rounds_values(v)
-   return v.values == "fp8" and v.groups ~= nil
-end
-
--- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles. For
--- fwd_bytes_sm90 the rows that they read at a time are at most the 32 keys of a scale.
+-- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles. If V is
+-- rounded, too, they read 16 or 32 rows at a time, because a scale is of 32 keys.
 local function threads_of_block(v)
-   if rounds_values(v) then
-      return math.min(4 * v.d, 512)
+   if precision.rounds_values(v) then
+      local parts = M.key_columns(v) * elements.bytes(v) // 8 -- of a row, eight columns of a thread each
+      return (parts * (parts <= 16 and 32 or 16) + 127) // 128 * 128
    end
    return v.bc * M.key_columns(v) > 4096 and 512 or 256
 end
 
 local function tiles_of_block(v)
-   return math.max((rounds_values(v) and 2 or 1) * keys_of_block // v.bc, 1)
+   return math.max((precision.rounds_values(v) and 2 or 1) * keys_of_block // v.bc, 1)
 end
 
 -- Returns us of the step: a launch, and the bytes that it reads and writes.
@@ -87,11 +84,13 @@ function M.us(v, problem, arch)
    local rows = lengths.sum_of_parts(problem, function(part)
       return part.heads_kv * part.batch * window.seen_keys(part)
    end)
-   return arch.launch_us + rows * elements.bytes(v) * (v.d + M.key_columns(v)) / arch.dram
+   local tensors = precision.rounds_values(v) and 2 or 1
+   return arch.launch_us + tensors * rows * elements.bytes(v) * (v.d + M.key_columns(v)) / arch.dram
 end
 
 -- Adds the step and its workspace to a recipe. The main step begins early: its blocks wait for that step.
-function M.recipe(recipe, v)
+-- workspace: "int8_keys", unless V is rounded, too.
+function M.recipe(recipe, v, workspace)
    if not M.is_on(v) then
       return
    end
@@ -99,7 +98,7 @@ function M.recipe(recipe, v)
    local blocks = "head_tiles" .. (tiles > 1 and "/" .. tiles or "")
    table.insert(recipe.steps, 1, {role = "quantise", threads = threads_of_block(v), blocks = blocks})
    recipe.steps[2].early = 1
-   recipe.workspace = "int8_keys"
+   recipe.workspace = workspace or "int8_keys"
 end
 
 -- Returns what the templates see.

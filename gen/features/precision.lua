@@ -1,5 +1,7 @@
 -- The precision that a problem permits (fa2_sums, fa2_scores, fa2_pv in fa2.h), and how kernels use it. A permission
 -- alone changes no kernel: a family that can use it has an axis for it, which is chosen.
+local elements = require("core.elements")
+
 local M = {}
 
 -- The permissions.
@@ -33,9 +35,17 @@ M.pv = {
    end,
 }
 
+-- The same in families that round P and V to e4m3 numbers (templates/forward/fp8_p.cuh).
+M.pv_fp8 = {name = "pv", values = {"fp8"}, quiet = true}
+
+function M.rounds_values(v)
+   return v.pv == "fp8"
+end
+
 -- The growth of a maximum, in log2, up to which O is not rescaled. fp16 sums are finite while |V| is at most
--- 65504 / (keys of a tile * 2^growth). 2 allows |V| = 127 with tiles of 128 keys; fa2.h states it.
-local growth = {fp32 = 8, fp16 = 2}
+-- 65504 / (keys of a tile * 2^growth). 2 allows |V| = 127 with tiles of 128 keys; fa2.h states it. e4m3 numbers have
+-- room for 1.5 (templates/forward/fp8_p.cuh).
+local growth = {fp32 = 8, fp16 = 2, fp8 = 1.5}
 
 -- The same with V in 8 bits and P in fp16, which is multiplied by scales (templates/forward/kv8_values.cuh).
 local growth_kv8 = 4
@@ -47,10 +57,23 @@ function M.registers(v, row_tiles)
    return v.pv == "fp16" and row_tiles > 1 and 28 or 0
 end
 
--- Returns the fp32 instructions for each element of O and tile of keys: a sum of fp16 is converted and added.
+-- Returns the fp32 instructions for each element of O and tile of keys: a sum of fp16 is converted and added, one of
+-- e4m3 products is scaled and added.
 function M.fp32_per_sum(v)
-   return v.pv == "fp16" and 2 or 0
+   return v.pv == "fp16" and 2 or M.rounds_values(v) and 1 or 0
 end
+
+-- Returns the rows of a tile of V in shared memory and their columns, as if those were elements. Rounded V is
+-- transposed. rows, columns: of a tile that is not.
+function M.value_tile(v, rows, columns)
+   if M.rounds_values(v) then
+      return v.d, rows // elements.bytes(v)
+   end
+   return rows, columns
+end
+
+-- Rounded P is multiplied by as many columns of ones, which gives the row sums.
+M.sum_columns = 8
 
 -- Returns what templates see of a variant.
 function M.names(v)
@@ -58,8 +81,10 @@ function M.names(v)
    local scaled = v.kv ~= nil and v.kv ~= "dtype" and v.dtype == "fp16"
    local exact = (v.kv or "dtype") == "dtype" and v.qk ~= "int8"
    return {
-      pv_fp16 = pv == "fp16", lazy_rescale = scaled and growth_kv8 or growth[pv],
-      p_type = not exact and "fp32" or pv == "fp16" and "fp16" or "Elem",
+      lazy_rescale = scaled and growth_kv8 or growth[pv],
+      p_type = pv == "fp8" and "e4m3" or not exact and "fp32" or pv == "fp16" and "fp16" or "Elem",
+      fp8_values = pv == "fp8",
+      product_pv = pv == "fp32" and "forward/product_pv.cuh" or ("forward/product_pv_%s.cuh"):format(pv),
    }
 end
 

@@ -14,6 +14,7 @@
 --   cost(v, facts, problem, arch)               returns us
 --   recipe(recipe, v)                           adds the scheme's words and steps to a recipe
 --   names                                       what its templates see
+--   features, permissions, template             optional: axes and a template instead of those of all forward families
 local append = require("features.append")
 local axes_of = require("core.axes")
 local columns = require("features.columns")
@@ -60,7 +61,9 @@ end
 -- The same of rows of K and V as they lie there, as if they were elements.
 local function columns_in_smem(v)
    local d_pad, dv_pad = padded(v)
-   return int8.key_columns(v, kv8.row_columns(v, v.d, d_pad)), kv8.row_columns(v, columns.of(v), dv_pad)
+   local value_columns = precision.rounds_values(v) and v.d // elements.bytes(v)
+      or kv8.row_columns(v, columns.of(v), dv_pad)
+   return int8.key_columns(v, kv8.row_columns(v, v.d, d_pad)), value_columns
 end
 
 -- Returns bytes of shared memory; the templates assert the same sum. With q=reg, Q passes once through the place of the
@@ -74,7 +77,9 @@ local function smem_bytes(v)
    local bytes, scales = elements.bytes(v), kv8.scale_bytes(v)
    local q = bytes * v.br * (d_pad + padding)
    local k = team_count(v) * v.kstages * (bytes * v.bc * (k_columns + padding) + scales)
-   local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * (bytes * v.bc * (v_columns + padding) + scales)
+   local value_rows, value_columns = precision.value_tile(v, v.bc, v_columns)
+   local values = v.v_in_k == 1 and 0
+      or team_count(v) * v.vstages * (bytes * value_rows * (value_columns + padding) + scales)
    local tiles = v.q == "reg" and k + math.max(values, q) or q + k + values
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
    local means = int8.is_on(v) and 4 * v.br or 0
@@ -170,7 +175,7 @@ local function find_facts(v, path, registers)
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       int8 = int8.is_on(v),
-      ex2_per_score = ex2,
+      ex2_per_score = precision.rounds_values(v) and ex2 - 1 or ex2,
       fp32_per_sum = precision.fp32_per_sum(v),
       more_fp32_per_score = fp32 + int8.fp32_per_score(v),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
@@ -210,9 +215,10 @@ end
 
 function M.family(name, scheme, path)
    return families.new({
-      name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
+      name = name, op = "forward", template = "forward/" .. (scheme.template or name) .. ".cu.in", path = path,
       axes = axes_of.joined(kinds.axes(576), {columns.axis, columns.shared},
-                    features.axes("forward"), precision.axes, {partial.axis, columns.parts}, scheme.axes),
+                    scheme.features or features.axes("forward"), scheme.permissions or precision.axes,
+                    {partial.axis, columns.parts}, scheme.axes),
       selection = scheme.selection, smem_bytes = smem_bytes, unfit = unfit,
       useless = scheme.useless, unsuited = scheme.unsuited,
 
@@ -233,7 +239,7 @@ function M.family(name, scheme, path)
          }
          scheme.recipe(recipe, v)
          append.recipe(recipe, v)
-         int8.recipe(recipe, v)
+         int8.recipe(recipe, v, precision.rounds_values(v) and "int8_keys_and_columns")
          return recipe
       end,
 

@@ -33,12 +33,12 @@ local fit = {
    exposed = 0.55, -- share of the shorter of products and softmax that is not hidden by another warpgroup
    prologue = {[0] = 16800, 7700}, -- clocks of a block besides its tiles of keys, by persistent
    launch = 0.9,
-   step_over_int8 = 3, -- time of the step that rounds K and V, over that of rounding K alone as int8.lua has it
+   step = 1.5,    -- time of the step that rounds K and V, over what int8.lua says
    first = 7,     -- us of that step before its first tile is there
 }
 
--- V has eight more columns in shared memory, of which one is 1: P V has the row sums, too.
-local more_columns = 8
+-- V has more columns in shared memory, of which one is 1: P V has the row sums, too.
+local more_columns = precision.sum_columns
 
 -- Tiles of K, and of V, in shared memory.
 local stages = 2
@@ -65,6 +65,7 @@ local axes = axes_of.joined(kinds.axes(256), none, {
    {name = "bc", values = {96, 128, 192, 256}},
    {name = "persistent", values = {0, 1}},
    {name = "qk", values = {"int8"}, quiet = true}, -- features/int8.lua asks for it
+   precision.pv_fp8,
 })
 
 -- Returns the bytes of a tile of V, in whole repetitions of the swizzle: kVTileBytes in templates/hopper/fwd_shape.cuh.
@@ -113,7 +114,7 @@ local function cost(v, problem, arch)
    local function busiest(weights)
       return shares.busiest(weights, problem.batch * problem.heads_q, nil, arch.sm_count, 1, clocks)
    end
-   return fit.launch + fit.first + int8.us(v, problem, arch) * fit.step_over_int8
+   return fit.launch + fit.first + int8.us(v, problem, arch) * fit.step
       + plain_cost.spread({br = 64 * v.groups, bc = v.bc}, facts, problem, arch, 1, clocks,
                           fit.prologue[v.persistent], 1, v.persistent == 1 and busiest or nil)
 end
@@ -133,7 +134,6 @@ function M.names(v)
    names.wide, names.packed_heads, names.order = false, false, "heads"
    sm90.add_product_names(names, v, {})
    names.products_of, names.most_columns = products_of(v), math.max(part_of(v) + more_columns, v.bc)
-   names.lazy_rescale = 1.5 -- templates/hopper/bytes_softmax.cuh
    names.speculates, names.staged = false, false
    names.bias_in_accumulator, names.alibi_mma, names.dropout_form, names.side_stages = false, false, "none", 1
    names.own_place = has_own_place(v)
@@ -151,8 +151,7 @@ local function recipe(v)
          blocks = v.persistent > 0 and "resident_row_tiles" or "row_tiles",
       }},
    }
-   int8.recipe(made, v)
-   made.workspace = "int8_keys_and_values"
+   int8.recipe(made, v, "int8_keys_and_values")
    return made
 end
 

@@ -13,6 +13,7 @@
 local columns = require("features.columns")
 local elements = require("core.elements")
 local partial = require("features.partial")
+local precision = require("features.precision")
 local window = require("features.window")
 
 local M = {}
@@ -139,6 +140,9 @@ local function tensor_clocks(variant, facts, arch, scores)
    local rate_pv = rate
    if variant.pv == "fp16" then
       rate_pv = facts.k8 and arch.tensor_fp16_k8 or arch.tensor_fp16
+   end
+   if variant.pv == "fp8" then
+      dv, rate_pv = dv + precision.sum_columns, arch.fp8
    end
    if facts.int8 then -- k_pad counts pairs of columns
       return 2 * scores * (2 * facts.k_pad / arch.int8 + dv / rate_pv)

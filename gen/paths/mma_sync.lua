@@ -29,4 +29,17 @@ M.sm80 = {
    products = "mma_k16",
 }
 
+-- The products of sm80, and those of e4m3 numbers, which SM 9.0 to 11.0 have on wgmma and tcgen05 alone: there ptxas
+-- makes fp16 products of mma.sync.
+M.sm89 = {
+   refuses_sm = function(sm)
+      return (sm < 89 or sm >= 90 and sm < 120) and "it needs the e4m3 products of compute capability 8.9 or 12.x"
+   end,
+   pipelines = M.sm80.pipelines,
+   k8 = false,
+   register_staging = false,
+   sm = 89,
+   products = "mma_k16",
+}
+
 return M

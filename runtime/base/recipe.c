@@ -217,7 +217,7 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
     if (fa2i_recipe_rounds(recipe) != (quantise != NULL && quantise->blocks == FA2I_BLOCKS_HEAD_TILES))
         return fa2i_fail(FA2_E_INVALID,
                          "workspace=%s; a step role=quantise blocks=head_tiles and "
-                         "workspace=int8_keys, or int8_keys_and_values, need each other",
+                         "workspace=int8_keys, int8_keys_and_values or int8_keys_and_columns need each other",
                          workspaces[recipe->workspace]);
     if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_HEAD_SUMS) != NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step role=head_sums reads rows",

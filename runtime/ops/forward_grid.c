@@ -130,11 +130,13 @@ fa2i_int8_layout fa2i_forward_int8_layout(const fa2i_recipe *recipe, const fa2_p
     const size_t row_bytes = (size_t)ceil_div(problem->head_dim, 32) * 32, heads = (size_t)problem->heads_kv;
     fa2i_int8_layout out = {.tiles = (size_t)key_tiles(recipe, problem),
                             .warps = (size_t)fa2i_recipe_step(recipe, FA2I_STEP_QUANTISE)->threads / 32};
-    const bool values = recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES;
     const size_t keys = (size_t)recipe->keys;
-    /* kVTileBytes in templates/hopper/fwd_shape.cuh; the scales are those of int8_keys.cuh. */
-    const size_t value_bytes = values ? (keys * (row_bytes + 8) + 1023) / 1024 * 1024 : 0;
-    out.scales = values ? 4 * (keys / 32) : 4;
+    size_t value_bytes = 0;
+    out.scales = fa2i_recipe_rounds_values(recipe) ? 4 * (keys / 32) : 4; /* kScales in forward/int8_keys.cuh */
+    if (recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES)
+        value_bytes = (keys * (row_bytes + 8) + 1023) / 1024 * 1024; /* kVTileBytes in hopper/fwd_shape.cuh */
+    else if (recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_COLUMNS)
+        value_bytes = keys * row_bytes; /* forward/fp8_columns.cuh */
     out.means_at = heads * out.tiles * (keys * row_bytes + value_bytes);
     out.scales_at = out.means_at + heads * (size_t)problem->batch * row_bytes * sizeof(float);
     out.counts_at = out.scales_at + heads * out.tiles * out.scales * sizeof(float);
@@ -171,7 +173,7 @@ static void add_int8_keys(const fa2i_recipe *recipe, const fa2_problem *problem,
     const size_t tiles = layout.tiles * (size_t)problem->heads_kv;
     grid->partial_bytes = layout.means_at;
     grid->workspace_bytes = layout.counts_at + tiles * layout.warps * sizeof(uint32_t);
-    if (recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES)
+    if (fa2i_recipe_rounds_values(recipe))
         grid->workspace_bytes += tiles * sizeof(float);
 }
 

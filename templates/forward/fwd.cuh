@@ -15,6 +15,7 @@
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
 //     whether Q, K are rounded to int8    exact_scores.cuh, int8_scores.cuh
+//     whether P, V are rounded to e4m3    product_pv.cuh, product_pv_fp8.cuh; fp8_p.cuh
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
@@ -114,7 +115,8 @@ __device__ __forceinline__ void forward(const Params &p)
 
     const uint32 lane_rows = pair_offset(RowTile::lane_offset_rows(lane), own_part());
     const uint32 lane_cols = KeyTile::pair_offset(KeyTile::lane_offset_cols(lane), own_part());
-    const uint32 lane_values = ValueTile::pair_offset(ValueTile::lane_offset_rows(lane), own_part());
+    const uint32 lane_of_values = kFp8Values ? ValueTile::lane_offset_cols(lane) : ValueTile::lane_offset_rows(lane);
+    const uint32 lane_values = ValueTile::pair_offset(lane_of_values, own_part());
     const uint32 q_area = kQBehind ? v_stage(smem, 0, tiles.count - 1 + kTeams) : smem + kQArea;
     const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, coord.first_row + warp_row, lane};
 
@@ -128,7 +130,7 @@ __device__ __forceinline__ void forward(const Params &p)
         KeyFills fills;
         const int kv_head = coord.kv_head(p);
         const char *k_head = loaded_keys(p, coord, kv_head);
-        const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
+        const char *v_head = loaded_values(p, coord, kv_head);
         const KeyStream to{ScaleHeads(p, coord, kv_head), k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
         Pages pages(p, coord);
@@ -162,6 +164,6 @@ __device__ __forceinline__ void forward(const Params &p)
         end_scores<kScaledInSoftmax>(row, means, lane);
     }
     // Epilogue.
-    finish_output(o);
+    finish_output(o, row, p.scale_log2);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }

@@ -19,7 +19,7 @@
 // element is its byte times the scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN,
 // and so all scores of that scale's keys NaN.
 constexpr int kKeyBytes = kElemBytes * kKeyColumns;
-constexpr int kScaleGroups = kWgmma ? kBc / 32 : 1, kScales = 4 * kScaleGroups;  // of a tile
+constexpr int kScaleGroups = kSame<TypeOfP, e4m3> ? kBc / 32 : 1, kScales = 4 * kScaleGroups;  // of a tile
 
 // The group of row r of a tile.
 __device__ __forceinline__ constexpr int scale_group(int r)
@@ -62,4 +62,10 @@ __device__ __forceinline__ uint32 *key_counts(const Params &p, int64 tile)
 {
     const int64 all = all_key_tiles(p) * (p.heads_q / p.group);
     return reinterpret_cast<uint32 *>(key_scales(p, all)) + tile * (kQuantThreads / 32);
+}
+
+// The scale of a tile of V, if V is rounded, too. These come last.
+__device__ __forceinline__ float *value_scale(const Params &p, int64 tile)
+{
+    return reinterpret_cast<float *>(key_counts(p, all_key_tiles(p) * (p.heads_q / p.group))) + tile;
 }

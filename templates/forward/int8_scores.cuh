@@ -1,6 +1,5 @@
 #pragma once
 #include "forward/int8_queries.cuh"
-#include "forward/no_values.cuh"
 #include "forward/quantise.cuh"
 #include "forward/no_scales.cuh"
 #include "forward/loads.cuh"
@@ -29,7 +28,8 @@ struct Queries {
     uint32 bytes[kRowTiles][kByteSteps][4];
     float scale[kRowTiles][2];  // of rows quad_row, quad_row + 8
     float mean[kRowTiles][2];   // the product of the row and the mean key; in the softmax: in shared memory
-    const float *key_scales;    // 4 for each tile
+    const float *key_scales;    // kScales for each tile
+    const float *value_scales;  // one for each tile, if V is rounded
 };
 
 // c += a b: a is 16x32 row-major, b is 32x8 column-major. c has the bits of integers. SM 7.5 does it with four m8n8k16
@@ -67,7 +67,9 @@ __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, co
     const int kv_head = coord.kv_head(p);
     const float *mean = mean_key(p, coord.batch, kv_head) + lane % 4 * 2;
     Queries q;
-    q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch));
+    const int64 first_tile = kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch);
+    q.key_scales = key_scales(p, first_tile);
+    q.value_scales = value_scale(p, first_tile);
     each_of<kRowTiles, 2>([&](int m, int h) {
         uint32 most;
         measure_row(q_frag[m], h, mean, most, q.mean[m][h]);
@@ -99,13 +101,16 @@ __device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &, const Pa
                                  [&](int r) { return to.k + (int64(tile) * kBc + r) * kKeyBytes; });
 }
 
-// The scale of this lane's keys of a tile.
+// The scales of this lane's keys of a tile, by groups of keys, and the scale of its values.
 struct KeyScale {
-    float scale;
+    float of_keys[kScaleGroups], of_values;
 
     __device__ __forceinline__ KeyScale(const Queries &q, int tile)
-        : scale(__ldg(q.key_scales + (tile * 4 + threadIdx.x % 4)))
+        : of_values(kFp8Values ? __ldg(q.value_scales + tile) : 1.0f)
     {
+#pragma unroll
+        for (int group = 0; group < kScaleGroups; group++)
+            of_keys[group] = __ldg(q.key_scales + (tile * kScales + group * 4 + threadIdx.x % 4));
     }
 };
 
@@ -139,19 +144,26 @@ __device__ __forceinline__ auto scale_scores(float (&s)[kRowTiles][kColTiles][4]
                                              uint32, int)
 {
     if constexpr (kInSoftmax && !kMasked) {
-        ScaledScores scores;
+        ScaledScores<kScaleGroups> scores;
         scores.start = kStart;
-        each_of<kRowTiles, 2>([&](int m, int h) { scores.factor[m][h] = q.scale[m][h] * key.scale; });
+#pragma unroll
+        for (int group = 0; group < kScaleGroups; group++)
+            each_of<kRowTiles, 2>(
+                [&](int m, int h) { scores.factor[group][m][h] = q.scale[m][h] * key.of_keys[group]; });
         return scores;
     } else {
+        constexpr int kTiles = kColTiles / kScaleGroups;  // of a group
         each_of<kRowTiles, 2>([&](int m, int h) {
-            const float factor = q.scale[m][h] * key.scale;
-            const float added = kInSoftmax ? -kStart * factor : fmaf(-kStart, factor, q.mean[m][h]);
 #pragma unroll
-            for (int n = 0; n < kColTiles; n++)
+            for (int group = 0; group < kScaleGroups; group++) {
+                const float factor = q.scale[m][h] * key.of_keys[group];
+                const float added = kInSoftmax ? -kStart * factor : fmaf(-kStart, factor, q.mean[m][h]);
 #pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++)
-                    s[m][n][e] = fmaf(s[m][n][e], factor, added);
+                for (int n = group * kTiles; n < (group + 1) * kTiles; n++)
+#pragma unroll
+                    for (int e = 2 * h; e < 2 * h + 2; e++)
+                        s[m][n][e] = fmaf(s[m][n][e], factor, added);
+            }
         });
         return ScoresThemselves{};
     }

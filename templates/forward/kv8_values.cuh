@@ -1,6 +1,7 @@
 #pragma once
 #include "forward/kv8_scales.cuh"
 #include "forward/parts.cuh"
+#include "forward/softmax.cuh"
 #include "lib/bytes.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
@@ -34,11 +35,13 @@ __device__ __forceinline__ float2 scales_of_p(uint32 at)
     return {scale.x * kScaleFactor, scale.y * kScaleFactor};
 }
 
+template <class Scores> using MadeP = Exp2P<Scores>;
+
 // O += P V for one tile; P is what softmax_tile left in s. after_step: see products.cuh.
-template <class AfterStep>
-__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
-                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
-                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
+template <class Scale, class AfterStep>
+__device__ __forceinline__ void
+product_pv(float (&o)[kRowTiles][kOutTiles][4], const float (&s)[kRowTiles][kColTiles][4], RowState &, const Scale &,
+           Dropout &dropout, int tile, uint32 v_smem, uint32 lane_values, AfterStep after_step)
 {
     const uint32 scales = v_smem + kValueScales + thread_index() % 4 * 8;
 #pragma unroll
@@ -100,7 +103,7 @@ __device__ __forceinline__ void order_columns(float (&even)[2], float (&odd)[2],
 }
 
 // Puts the columns of O in order, and removes the factors.
-__device__ __forceinline__ void finish_output(float (&o)[kRowTiles][kOutTiles][4])
+__device__ __forceinline__ void finish_output(float (&o)[kRowTiles][kOutTiles][4], RowState &, float)
 {
     const int lane = thread_index() % 32;
 #pragma unroll

@@ -10,6 +10,7 @@
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
+using ValueFill = Fill<kValueRows, kTeamThreads, kValueColumns>;
 using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
@@ -25,7 +26,7 @@ constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 // The loads of tiles of K and V that are under way while another tile is processed.
 struct KeyFills : ScaleFills {
     Fill<kBc, kTeamThreads, kKeyColumns> k;
-    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kValueColumns>>::Type v;
+    Either<kVInK, NoFill, ValueFill>::Type v;
 };
 
 using Pages = PageNumbersOf<KeyPlan>;
@@ -66,6 +67,10 @@ __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, con
 {
     if constexpr (kVInK)
         return;
+    else if constexpr (kFp8Values)  // a tile takes as many bytes in the workspace as one of K
+        fills.v.template issue<true>(ValueFill::Plan(), share, v_stage(to.smem, to.team, tile), kValueRows, [&](int r) {
+            return to.v + int64(tile) * (kBc * kKeyColumns * kElemBytes) + r * kBc;
+        });
     else if constexpr (kOwnValuePlan)
         issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kValueColumns>(), share, tile);
     else

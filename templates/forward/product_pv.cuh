@@ -1,14 +1,15 @@
 #pragma once
 #include "forward/parts.cuh"
+#include "forward/softmax.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
 // O += P V for one tile; P is what softmax_tile left in s. A step of the mainloop of fwd.cuh calls it. after_step: see
 // products.cuh.
-template <class AfterStep>
-__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
-                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
-                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
+template <class Scale, class AfterStep>
+__device__ __forceinline__ void
+product_pv(float (&o)[kRowTiles][kOutTiles][4], const float (&s)[kRowTiles][kColTiles][4], RowState &, const Scale &,
+           Dropout &dropout, int tile, uint32 v_smem, uint32 lane_values, AfterStep after_step)
 {
 #pragma unroll
     for (int step = 0; step < kBc / 16; step++) {
@@ -42,5 +43,7 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
     }
 }
 
+template <class Scores> using MadeP = Exp2P<Scores>;
+
 // O needs no more than the division by the sums.
-__device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4]) {}
+__device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4], RowState &, float) {}

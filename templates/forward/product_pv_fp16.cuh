@@ -1,5 +1,6 @@
 #pragma once
 #include "forward/parts.cuh"
+#include "forward/softmax.cuh"
 #include "lib/mma_fp16.cuh"
 #include "lib/ptx.cuh"
 
@@ -57,10 +58,10 @@ __device__ __forceinline__ void add_sums(float (&o)[kRowTiles][kOutTiles][4], co
 }
 
 // O += P V for one tile. after_step: see products.cuh.
-template <class AfterStep>
-__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
-                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
-                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
+template <class Scale, class AfterStep>
+__device__ __forceinline__ void
+product_pv(float (&o)[kRowTiles][kOutTiles][4], const float (&s)[kRowTiles][kColTiles][4], RowState &, const Scale &,
+           Dropout &dropout, int tile, uint32 v_smem, uint32 lane_values, AfterStep after_step)
 {
     PackedP p;
     pack_p(p, s, dropout, tile);
@@ -93,5 +94,7 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
     }
 }
 
+template <class Scores> using MadeP = Exp2P<Scores>;
+
 // O needs no more than the division by the sums.
-__device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4]) {}
+__device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4], RowState &, float) {}

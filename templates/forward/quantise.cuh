@@ -280,6 +280,7 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
     Values values;
     uint32 most[kScaleGroups];
     bool is_read = false;  // the parcels of this tile are there
+    int turn = 0;          // of the tiles that are rounded
     for (int64 at = first; at < end; at++) {
         const int batch = sequence_of_tile(p, at);
         const KeySequence keys(p, batch, kv_head);
@@ -300,7 +301,7 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
         if (tile * kBc == first_key)
             write_mean(memory, mean_key(p, batch, kv_head));
         if constexpr (kReadsTogether)
-            values.measure(at);
+            values.measure(turn);
         parcels.measure(p, keys, mean, tile, most);
         find_scales(memory, keys, most, key_scales(p, kv_head * all + at));
         const KeyParcels now = parcels;
@@ -314,6 +315,7 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
         if constexpr (kReadsTogether)
             values_now.write(p, kv_head * all + at);
         else
-            values.round(p, keys, kv_head, tile, kv_head * all + at);
+            values.round(p, keys, kv_head, tile, turn, kv_head * all + at);
+        turn ^= 1;
     }
 }

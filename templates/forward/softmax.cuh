@@ -80,7 +80,8 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
+// ---- how scores are made of accumulators: for each row tile, its rows quad_row and quad_row + 8, and kGroups groups of
+// column tiles ----
 
 // P is 2^(accumulator * factor - shift).
 struct Exponent {
@@ -89,12 +90,15 @@ struct Exponent {
 
 // The accumulators are the scores.
 struct ScoresThemselves {
-    __device__ __forceinline__ float score(int, int, float x) const
+    static constexpr bool kScaled = false;
+    static constexpr int kGroups = 1;
+
+    __device__ __forceinline__ float score(int, int, int, float x) const
     {
         return x;
     }
 
-    __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
+    __device__ __forceinline__ Exponent exponent(int, int, int, float scale_log2, float max) const
     {
         return {scale_log2, exponent_of(max, scale_log2)};
     }
@@ -102,31 +106,37 @@ struct ScoresThemselves {
 
 // A score is the accumulator plus its row's offset.
 struct ScoresWithOffset {
+    static constexpr bool kScaled = false;
+    static constexpr int kGroups = 1;
+
     const float (&offset)[kRowTiles][2];
 
-    __device__ __forceinline__ float score(int m, int h, float x) const
+    __device__ __forceinline__ float score(int m, int h, int, float x) const
     {
         return x + offset[m][h];
     }
 
-    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    __device__ __forceinline__ Exponent exponent(int m, int h, int, float scale_log2, float max) const
     {
         return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
     }
 };
 
-// A score is the accumulator, less `start`, times its row's factor.
-struct ScaledScores {
-    float factor[kRowTiles][2], start;
+// A score is the accumulator, less `start`, times a factor of its row and group.
+template <int kCount> struct ScaledScores {
+    static constexpr bool kScaled = true;  // no accumulator is infinite or NaN
+    static constexpr int kGroups = kCount;
 
-    __device__ __forceinline__ float score(int m, int h, float x) const
+    float factor[kGroups][kRowTiles][2], start;
+
+    __device__ __forceinline__ float score(int m, int h, int group, float x) const
     {
-        return fmaf(x, factor[m][h], -start * factor[m][h]);
+        return fmaf(x, factor[group][m][h], -start * factor[group][m][h]);
     }
 
-    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    __device__ __forceinline__ Exponent exponent(int m, int h, int group, float scale_log2, float max) const
     {
-        const float of_number = factor[m][h] * scale_log2;
+        const float of_number = factor[group][m][h] * scale_log2;
         return {of_number, fmaf(start, of_number, exponent_of(max, scale_log2))};
     }
 };
@@ -141,13 +151,20 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float x = fmaxf(s[m][0][2 * h], s[m][0][2 * h + 1]);
+            constexpr int kTiles = kColTiles / Scores::kGroups;  // of a group
+            float most;
 #pragma unroll
-            for (int n = 1; n < kColTiles; n++)
-                x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            x = scores.score(m, h, x);
-            tile_max[m][h] = x;
-            grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
+            for (int group = 0; group < Scores::kGroups; group++) {
+                const int first = group * kTiles;
+                float x = fmaxf(s[m][first][2 * h], s[m][first][2 * h + 1]);
+#pragma unroll
+                for (int n = first + 1; n < first + kTiles; n++)
+                    x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+                x = scores.score(m, h, group, x);
+                most = group == 0 ? x : fmaxf(most, x);
+            }
+            tile_max[m][h] = most;
+            grown |= (most - row.max[m][h]) * scale_log2 > kLazyRescale;
         }
     }
     return grown;
@@ -166,8 +183,22 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     return alpha;
 }
 
+// How P is made of a score: by exp2. Another way: Fp8P (fp8_p.cuh).
+template <class Scores> struct Exp2P {
+    const Exponent exponent;
+
+    __device__ __forceinline__ Exp2P(const Exponent &exponent, float &) : exponent(exponent) {}
+
+    // Turns a score into P, and adds it to the row's sum.
+    __device__ __forceinline__ void make(float &x, float &sum) const
+    {
+        x = exp2_approx(fmaf(x, exponent.factor, -exponent.shift));
+        sum += x;
+    }
+};
+
 // Turns S into P, and adds to the sums.
-template <bool kUnseen, class Scores>
+template <bool kUnseen, template <class> class P, class Scores>
 __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
                                           float scale_log2)
 {
@@ -176,23 +207,24 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], c
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const Exponent exponent = scores.exponent(m, h, scale_log2, row.max[m][h]);
-            const float shift = none ? 0.0f : exponent.shift;
+            constexpr int kTiles = kColTiles / Scores::kGroups;  // of a group
 #pragma unroll
-            for (int n = 0; n < kColTiles; n++) {
+            for (int group = 0; group < Scores::kGroups; group++) {
+                const Exponent exponent = scores.exponent(m, h, group, scale_log2, row.max[m][h]);
+                const P<Scores> p({exponent.factor, none ? 0.0f : exponent.shift}, row.sum[m][h]);
 #pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], exponent.factor, -shift));
-                    row.sum[m][h] += s[m][n][e];
-                }
+                for (int n = group * kTiles; n < (group + 1) * kTiles; n++)
+#pragma unroll
+                    for (int e = 2 * h; e < 2 * h + 2; e++)
+                        p.make(s[m][n][e], row.sum[m][h]);
             }
         }
     }
 }
 
 // For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
-// have seen no key yet.
-template <bool kUnseen, class Scores = ScoresThemselves>
+// have seen no key yet. P: how it is made.
+template <bool kUnseen, template <class> class P = Exp2P, class Scores = ScoresThemselves>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
                                              float (&o)[kRowTiles][kOutTiles][4], float scale_log2,
                                              const Scores &scores = {})
@@ -214,5 +246,5 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
             }
         }
     }
-    make_p_of<kUnseen>(s, scores, row, scale_log2);
+    make_p_of<kUnseen, P>(s, scores, row, scale_log2);
 }

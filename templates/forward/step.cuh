@@ -131,15 +131,15 @@ constexpr bool kScaledInSoftmax = !kModified && !kTerms;
 
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
 template <bool kMasked, class Scores>
-__device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, OutputTile &o, RowState &row,
-                                          Dropout &dropped, KeyFills &fills, const Pages &pages, const Params &p,
-                                          const BlockCoord &coord, const KeyStream &to, const WarpRows &own,
-                                          uint32 v_smem, int tile, int next, bool has_next)
+__device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, const KeyScale &scale, OutputTile &o,
+                                          RowState &row, Dropout &dropped, KeyFills &fills, const Pages &pages,
+                                          const Params &p, const BlockCoord &coord, const KeyStream &to,
+                                          const WarpRows &own, uint32 v_smem, int tile, int next, bool has_next)
 {
     if constexpr (kMasked)
         mask_scores(s, p, coord, own.first_row, tile, own.lane);
-    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2, scores);
-    product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
+    softmax_tile<kMayBeUnseen<kMasked>, MadeP>(s, row, o, p.scale_log2, scores);
+    product_pv(o, s, row, scale, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
             issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
     });
@@ -182,7 +182,8 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, scores, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, scores, scale, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next,
+                           has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))

@@ -4,10 +4,12 @@
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
-// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
+// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K. If V is rounded to e4m3
+// numbers, rows are columns of the tensor.
 // OutputForm: rows of O at the end.
 constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / kElemBytes;
-constexpr int kValueColumns = kHeadDimV * kKvBytes / kElemBytes;
+constexpr int kValueColumns = kFp8Values ? kBc / kElemBytes : kHeadDimV * kKvBytes / kElemBytes;
+constexpr int kValueRows = kFp8Values ? kHeadDimV : kBc;
 using KeyTile = FormOf<kKeyColumns>;
 using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
 using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
@@ -17,7 +19,7 @@ constexpr int kScalesGap =
 constexpr int kScaleBytes = kKv8 ? (kBc + (kBc - 1) / 32 * kScalesGap) * 4 : 0;
 constexpr int kQTileBytes = kBr * kPitch;
 constexpr int kKvTileBytes = kBc * KeyTile::kPitch + kScaleBytes;
-constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch + kScaleBytes;
+constexpr int kVTileBytes = kVInK ? 0 : kValueRows * ValueTile::kPitch + kScaleBytes;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;

@@ -9,23 +9,9 @@
 // compared and masked as they are. A lane's scores in a group of a tile's keys have one scale. So a score is the sum
 // times a factor, plus a term. The product of a query and the mean key changes LSE alone.
 //
-// No exp2 is computed. The e4m3 number with the bits 8 e + m is 2^(e - 7) * (1 + m / 8), where m < 8. So the bits of
-// the number nearest to 2^x are nearly 8 (x + 7), rounded: P's bits are the score's, in steps of 1/8. This number is
-// larger than 2^x by a factor of 1 to 1.062, besides its rounding by up to 1/16. The factor that all P of a row share
-// cancels in O, because the row sums are of the same numbers. The rest has a standard deviation of 1.8 %, and rounding
-// one of 2.5 %. LSE is corrected by the mean. (Schraudolph, "A fast, compact approximation of the exponential
-// function", 1999, has the idea for fp64.) It takes about half of the instructions, and does not need the unit for
-// exp2, which would limit the kernel.
+// P is made of a score without exp2 (fp8_p.cuh).
 constexpr float kStart = 12582912.0f;
 static_assert(127 * 127 * kHeadDim < 1 << 22, "sums are exact");
-
-// Scores are in units of kMostBits steps: P has the bits kMostBits * (score - maximum + kOne). So a saturated number
-// gives the largest e4m3 number. Large scales make scores so coarse that rounding alone may go beyond it.
-constexpr int kMostBits = 126;
-constexpr float kStep = 8.0f / kMostBits;  // a power of two of P
-// P of the maximum is 1.25 * 2^kShift, which is 1.05 times 2^x. The mean factor is 1.04.
-constexpr float kQuarter = 0.25f, kOne = (7 + kShift + kQuarter) * kStep;
-static_assert(8 * (7 + kShift + kQuarter + kLazyRescale) <= kMostBits, "no exact score is saturated");
 
 // This lane's rows of Q: quad_row and quad_row + 8.
 struct Queries {
@@ -100,16 +86,6 @@ __device__ __forceinline__ Rescale raise_maxima(const float (&s)[kRowTiles][kCol
 // The bits of P of a tile: of two neighbouring columns in the bytes 0 and 2 of a word.
 using PBits = uint32[kColTiles][2];
 
-// Returns the bits of P in the bytes 0 and 2 of a word. x: two fp16 numbers from 0 to 1.
-__device__ __forceinline__ uint32 p_bits(uint32 x)
-{
-    constexpr uint32 kMostOf128 = 0x3be03be0;  // 126 / 128
-    constexpr uint32 kEight = 0x48004800;      // fp16 numbers from 8 to 9 are multiples of 1/128
-    uint32 bits;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(bits) : "r"(x), "r"(kMostOf128), "r"(kEight));
-    return bits;
-}
-
 // Turns the sums of a tile into bits of P.
 template <bool kUnseen>
 __device__ __forceinline__ void make_p(const float (&s)[kRowTiles][kColTiles][4], PBits &bits, const Factors &factors,
@@ -138,12 +114,9 @@ __device__ __forceinline__ void pack_p(const PBits &bits, uint32 (&p)[kBc / 32][
     });
 }
 
-// Ends the rows: sums without the shift, and maxima of scores of all K. The maxima give LSE. So they take what else is
-// in the sums: the mean of the factor by which P is too large, which is the integral of (1 + f) / 2^f for f from 0 to
-// 1, or 2^0.0575.
+// Ends the rows: sums without the shift, and maxima of scores of all K, for LSE.
 __device__ __forceinline__ void finish_rows(const Queries &q, RowState &row, float scale_log2)
 {
-    constexpr float kLog2OfMean = 0.0575f;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         row.sum[0][h] *= kUnshift;

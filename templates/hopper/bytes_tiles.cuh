@@ -4,17 +4,15 @@
 
 // ---- K in 8-bit integers and V in e4m3 numbers, in the workspace ----------------------------------------------------
 //
-// The step before (quantise.cuh, bytes_values.cuh) leaves each tile as it lies in shared memory, so one bulk copy loads
+// The step before (quantise.cuh, fp8_values.cuh) leaves each tile as it lies in shared memory, so one bulk copy loads
 // it. After the keys of int8_keys.cuh, and before their means, comes V; after the counts a scale for each tile of V:
 //
 //     values         [Hkv][tiles of all sequences][kVTileBytes]: kHeadDim + kSumColumns rows of kBc numbers, e4m3
 //     value scales   [Hkv][tiles of all sequences], fp32
 //
 // A tile consists of pages, [page][row][kRowBytes], and 16-byte chunks are permuted as wgmma expects it. A row of K is
-// a key. A row of V is a column of the tensor, because wgmma takes 8-bit matrices only with the depth contiguous. Its
-// keys are permuted within 16, as the columns of K are: byte 4 t + i is key 2 t + i % 2 + i / 2 * 8. So a lane has the
-// four keys of a word in its accumulator of S, and P needs no shuffles. The first row after V's own is 1 and the others
-// are 0. So the first column of P V after O's own has the sums of rows of P.
+// a key. A row of V is a column of the tensor, because wgmma takes 8-bit matrices only with the depth contiguous. The
+// first row after V's own is 1 and the others are 0. So the first column of P V after O's own has the sums of rows of P.
 
 // The bytes of a row of a page: the swizzle's.
 constexpr int page_row_bytes(int row_bytes)
@@ -69,14 +67,19 @@ __device__ __forceinline__ char *rounded_values(const Params &p, int64 tile)
     return rounded_keys(p, all_key_tiles(p) * (p.heads_q / p.group)) + tile * kVTileBytes;
 }
 
-// The scale of a tile of V.
-__device__ __forceinline__ float *value_scale(const Params &p, int64 tile)
-{
-    return reinterpret_cast<float *>(key_counts(p, all_key_tiles(p) * (p.heads_q / p.group))) + tile;
-}
-
 // Where a thread's eight bytes of row r of K go (quantise.cuh).
 __device__ __forceinline__ uint2 *key_place(uint2 *tile, int r, int parcel, int)
 {
     return tile + KeyBytes::place(r, parcel * 8) / 8;
+}
+
+// Writes the rows after those of V, which give the row sums.
+__device__ __forceinline__ void write_sum_rows(char *out)
+{
+    constexpr uint32 kFourOnes = 0x38383838;
+    constexpr int kWords = kBc / 4;  // of a row
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kSumColumns * kWords; i += kQuantThreads)
+        *reinterpret_cast<uint32 *>(out + ValueBytes::place(kHeadDim + i / kWords, i % kWords * 4)) =
+            i < kWords ? kFourOnes : 0;
 }

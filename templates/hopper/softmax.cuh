@@ -38,6 +38,6 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
             rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
             row.sum[m][h] *= rescale.by[m][h];
         });
-    make_p_of<kUnseen>(s, scores, row, scale_log2);
+    make_p_of<kUnseen, Exp2P>(s, scores, row, scale_log2);
     return rescale;
 }

@@ -145,6 +145,11 @@ struct bf16 {
     }
 };
 
+// P and V may be rounded to such numbers (forward/fp8_p.cuh).
+struct e4m3 {
+    static constexpr int kBytes = 1;
+};
+
 // Kernels of fp32 (fp32/fwd.cuh) keep one element in a register, and convert nothing.
 struct fp32 {
     static constexpr int kBytes = 4;
@@ -358,6 +363,7 @@ constexpr int kVStages = 3;            // stages of V
 constexpr bool kQInRegisters = true;      // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = true;  // copies are spread over the steps of S = Q K^T; else all in one
 constexpr bool kInt8Scores = kQuantThreads > 0;  // Q and K are rounded to 8-bit integers
+constexpr bool kFp8Values = kSame<TypeOfP, e4m3>;  // P and V are rounded to e4m3 numbers
 #line 2 "templates/forward/shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -464,10 +470,12 @@ using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
-// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
+// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K. If V is rounded to e4m3
+// numbers, rows are columns of the tensor.
 // OutputForm: rows of O at the end.
 constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / kElemBytes;
-constexpr int kValueColumns = kHeadDimV * kKvBytes / kElemBytes;
+constexpr int kValueColumns = kFp8Values ? kBc / kElemBytes : kHeadDimV * kKvBytes / kElemBytes;
+constexpr int kValueRows = kFp8Values ? kHeadDimV : kBc;
 using KeyTile = FormOf<kKeyColumns>;
 using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
 using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
@@ -477,7 +485,7 @@ constexpr int kScalesGap =
 constexpr int kScaleBytes = kKv8 ? (kBc + (kBc - 1) / 32 * kScalesGap) * 4 : 0;
 constexpr int kQTileBytes = kBr * kPitch;
 constexpr int kKvTileBytes = kBc * KeyTile::kPitch + kScaleBytes;
-constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch + kScaleBytes;
+constexpr int kVTileBytes = kVInK ? 0 : kValueRows * ValueTile::kPitch + kScaleBytes;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;

@@ -145,6 +145,11 @@ struct bf16 {
     }
 };
 
+// P and V may be rounded to such numbers (forward/fp8_p.cuh).
+struct e4m3 {
+    static constexpr int kBytes = 1;
+};
+
 // Kernels of fp32 (fp32/fwd.cuh) keep one element in a register, and convert nothing.
 struct fp32 {
     static constexpr int kBytes = 4;

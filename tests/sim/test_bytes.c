@@ -1,5 +1,6 @@
 /*
- * Forward with Q and K in 8-bit integers and P and V in e4m3 numbers, on the software device with a Hopper card.
+ * Forward with Q and K in 8-bit integers and P and V in e4m3 numbers, on the software device: fwd_bytes_sm90 with a
+ * Hopper card, else fwd_bytes_sm89.
  *
  *     test_bytes
  *
@@ -17,6 +18,10 @@
 #include "tuner/judge/number.h"
 
 enum { D_MOST = 256, ROWS_MOST = 2048, ELEMS = 4 * ROWS_MOST * D_MOST };
+
+/* Axes of fwd_bytes_sm89: K and V of a tile are one stage. */
+#define JOINT(br, warps, bc, stages)                                                                                   \
+    "br=" br " bc=" bc " warps=" warps " kstages=" stages " vstages=" stages " layout=swizzle q=reg"
 
 typedef struct buffer {
     CUdeviceptr at;
@@ -37,6 +42,16 @@ static CUdeviceptr lse_at;
 static float lse[4 * ROWS_MOST];
 static fa2_rounding lost[4];
 static uint64_t state = 5;
+
+static bool is_hopper(void)
+{
+    return device.card.arch == 90;
+}
+
+static const char *family(void)
+{
+    return is_hopper() ? "fwd_bytes_sm90" : "fwd_bytes_sm89";
+}
 
 static fa2_dtype type_of(const trial *t)
 {
@@ -61,7 +76,7 @@ static fa2_tensor tensor(const trial *t, const buffer *b, int heads)
 static void load(const trial *t, fa2i_loaded *ret_loaded)
 {
     char text[256];
-    snprintf(text, sizeof text, "fwd_bytes_sm90 d=%d dtype=%s causal=%d scores=int8 values=fp8 %s", t->d,
+    snprintf(text, sizeof text, "%s d=%d dtype=%s causal=%d scores=int8 values=fp8 %s", family(), t->d,
              t->bf16 ? "bf16" : "fp16", t->causal, t->axes);
     one_load(&device, generator, text, ret_loaded);
 }
@@ -187,8 +202,12 @@ static void test_accuracy(const trial *t, numbers which, double most, double mos
 
 static void test_distributions(void)
 {
-    const trial t = {
-        .axes = "groups=2 bc=128 persistent=0", .d = 128, .queries = 128, .keys = 2048, .heads_q = 1, .heads_kv = 1};
+    const trial t = {.axes = is_hopper() ? "groups=2 bc=128 persistent=0" : JOINT("64", "4", "64", "2"),
+                     .d = 128,
+                     .queries = 128,
+                     .keys = 2048,
+                     .heads_q = 1,
+                     .heads_kv = 1};
     test_accuracy(&t, NORMAL, 0.045, 0.02);
     test_accuracy(&t, MEANS, 0.045, 0.03);
     test_accuracy(&t, OUTLIERS, 0.05, 0.3);
@@ -210,12 +229,23 @@ static void test_shapes(void)
         {"groups=2 bc=256 persistent=1", 128, 1, 300, 700, 2, 1, false},
         {"groups=2 bc=256 persistent=1", 64, 1, 300, 500, 1, 1, true},
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        test_accuracy(&all[i], NORMAL, 0.055, 0.05);
+    static const trial on_mma_sync[] = {
+        {JOINT("64", "4", "64", "2"), 64, 0, 200, 333, 2, 1, false},
+        {JOINT("128", "4", "32", "3"), 64, 1, 300, 470, 4, 2, true},
+        {JOINT("32", "2", "128", "2"), 80, 1, 250, 250, 1, 1, false},
+        {"br=128 bc=96 warps=8 kstages=1 vstages=1 layout=pad q=reg", 128, 1, 100, 231, 2, 2, false},
+        {"br=64 bc=64 warps=2 kstages=2 vstages=1 layout=swizzle q=reg", 128, 0, 130, 65, 4, 1, true},
+        {"br=64 bc=64 warps=4 kstages=2 vstages=2 layout=pad q=reg fill=spread", 48, 1, 400, 333, 1, 1, false},
+        {JOINT("64", "4", "32", "2"), 256, 1, 200, 300, 2, 1, false},
+        {JOINT("128", "8", "64", "2"), 192, 0, 70, 129, 1, 1, true},
+    };
+    const trial *const list = is_hopper() ? all : on_mma_sync;
+    const size_t count = is_hopper() ? sizeof all / sizeof *all : sizeof on_mma_sync / sizeof *on_mma_sync;
+    for (size_t i = 0; i < count; i++)
+        test_accuracy(&list[i], NORMAL, 0.055, 0.05);
 }
 
-static const trial small = {
-    .axes = "groups=2 bc=96 persistent=0", .d = 64, .queries = 128, .keys = 192, .heads_q = 1, .heads_kv = 1};
+static trial small = {.d = 64, .queries = 128, .keys = 192, .heads_q = 1, .heads_kv = 1};
 
 /* Each query finds one key: the score of its key is 50 above the others. */
 static void test_one_key(void)
@@ -277,6 +307,7 @@ int main(void)
     for (int i = 0; i < 4; i++)
         all[i]->at = one_allocate(sizeof all[i]->host);
     lse_at = one_allocate(sizeof lse);
+    small.axes = is_hopper() ? "groups=2 bc=96 persistent=0" : JOINT("64", "4", "96", "2");
     test_distributions();
     test_shapes();
     test_one_key();

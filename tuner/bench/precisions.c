@@ -73,7 +73,7 @@ static fa2_status find_served(fa2i_generator *generator, const fa2i_card *card, 
         return FA2_OK;
     const fa2_status st = fa2i_generator_candidates(generator, problem, card, &list, &count);
     for (size_t i = 0; i < count; i++)
-        *ret_served = *ret_served || list[i].recipe.workspace == FA2I_WORKSPACE_INT8_KEYS_AND_VALUES;
+        *ret_served = *ret_served || fa2i_recipe_rounds_values(&list[i].recipe);
     fa2i_free(list);
     return st == FA2_E_UNSUPPORTED ? FA2_OK : st;
 }

@@ -145,6 +145,11 @@ struct bf16 {
     }
 };
 
+// P and V may be rounded to such numbers (forward/fp8_p.cuh).
+struct e4m3 {
+    static constexpr int kBytes = 1;
+};
+
 // Kernels of fp32 (fp32/fwd.cuh) keep one element in a register, and convert nothing.
 struct fp32 {
     static constexpr int kBytes = 4;
@@ -334,6 +339,7 @@ constexpr int kVStages = 2;            // stages of V
 constexpr bool kQInRegisters = true;      // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
 constexpr bool kInt8Scores = kQuantThreads > 0;  // Q and K are rounded to 8-bit integers
+constexpr bool kFp8Values = kSame<TypeOfP, e4m3>;  // P and V are rounded to e4m3 numbers
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -436,10 +442,12 @@ using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
 // KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
-// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K.
+// ValueTile: rows of V, likewise. If V is the first columns of K, its tiles are the tiles of K. If V is rounded to e4m3
+// numbers, rows are columns of the tensor.
 // OutputForm: rows of O at the end.
 constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim * kKvBytes / kElemBytes;
-constexpr int kValueColumns = kHeadDimV * kKvBytes / kElemBytes;
+constexpr int kValueColumns = kFp8Values ? kBc / kElemBytes : kHeadDimV * kKvBytes / kElemBytes;
+constexpr int kValueRows = kFp8Values ? kHeadDimV : kBc;
 using KeyTile = FormOf<kKeyColumns>;
 using ValueTile = Either<kVInK, RowTile, FormOf<kValueColumns>>::Type;
 using OutputForm = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
@@ -449,7 +457,7 @@ constexpr int kScalesGap =
 constexpr int kScaleBytes = kKv8 ? (kBc + (kBc - 1) / 32 * kScalesGap) * 4 : 0;
 constexpr int kQTileBytes = kBr * kPitch;
 constexpr int kKvTileBytes = kBc * KeyTile::kPitch + kScaleBytes;
-constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch + kScaleBytes;
+constexpr int kVTileBytes = kVInK ? 0 : kValueRows * ValueTile::kPitch + kScaleBytes;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;
@@ -783,6 +791,13 @@ __device__ __forceinline__ const char *scale_at(const NoPageNumbers &, const Key
 }
 
 template <class> using PageNumbersOf = NoPageNumbers;
+
+// The head pointer of the rows of V that are loaded. Policy of kernels that load V as it is; the others have
+// fp8_columns.cuh.
+__device__ __forceinline__ const char *loaded_values(const Params &p, const BlockCoord &coord, int kv_head)
+{
+    return key_head(p.v, p.v_stride, coord, kv_head);
+}
 /* The least score that counts, scaled and with all terms, of kernels and of the judge. Plain C preprocessor text. */
 #define FA2I_LEAST_SCORE (-0x1p19f)
 
@@ -1055,7 +1070,8 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// ---- how scores are made of accumulators: for each row tile, and its rows quad_row and quad_row + 8 ----
+// ---- how scores are made of accumulators: for each row tile, its rows quad_row and quad_row + 8, and kGroups groups of
+// column tiles ----
 
 // P is 2^(accumulator * factor - shift).
 struct Exponent {
@@ -1064,12 +1080,15 @@ struct Exponent {
 
 // The accumulators are the scores.
 struct ScoresThemselves {
-    __device__ __forceinline__ float score(int, int, float x) const
+    static constexpr bool kScaled = false;
+    static constexpr int kGroups = 1;
+
+    __device__ __forceinline__ float score(int, int, int, float x) const
     {
         return x;
     }
 
-    __device__ __forceinline__ Exponent exponent(int, int, float scale_log2, float max) const
+    __device__ __forceinline__ Exponent exponent(int, int, int, float scale_log2, float max) const
     {
         return {scale_log2, exponent_of(max, scale_log2)};
     }
@@ -1077,31 +1096,37 @@ struct ScoresThemselves {
 
 // A score is the accumulator plus its row's offset.
 struct ScoresWithOffset {
+    static constexpr bool kScaled = false;
+    static constexpr int kGroups = 1;
+
     const float (&offset)[kRowTiles][2];
 
-    __device__ __forceinline__ float score(int m, int h, float x) const
+    __device__ __forceinline__ float score(int m, int h, int, float x) const
     {
         return x + offset[m][h];
     }
 
-    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    __device__ __forceinline__ Exponent exponent(int m, int h, int, float scale_log2, float max) const
     {
         return {scale_log2, fmaf(-offset[m][h], scale_log2, exponent_of(max, scale_log2))};
     }
 };
 
-// A score is the accumulator, less `start`, times its row's factor.
-struct ScaledScores {
-    float factor[kRowTiles][2], start;
+// A score is the accumulator, less `start`, times a factor of its row and group.
+template <int kCount> struct ScaledScores {
+    static constexpr bool kScaled = true;  // no accumulator is infinite or NaN
+    static constexpr int kGroups = kCount;
 
-    __device__ __forceinline__ float score(int m, int h, float x) const
+    float factor[kGroups][kRowTiles][2], start;
+
+    __device__ __forceinline__ float score(int m, int h, int group, float x) const
     {
-        return fmaf(x, factor[m][h], -start * factor[m][h]);
+        return fmaf(x, factor[group][m][h], -start * factor[group][m][h]);
     }
 
-    __device__ __forceinline__ Exponent exponent(int m, int h, float scale_log2, float max) const
+    __device__ __forceinline__ Exponent exponent(int m, int h, int group, float scale_log2, float max) const
     {
-        const float of_number = factor[m][h] * scale_log2;
+        const float of_number = factor[group][m][h] * scale_log2;
         return {of_number, fmaf(start, of_number, exponent_of(max, scale_log2))};
     }
 };
@@ -1116,13 +1141,20 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float x = fmaxf(s[m][0][2 * h], s[m][0][2 * h + 1]);
+            constexpr int kTiles = kColTiles / Scores::kGroups;  // of a group
+            float most;
 #pragma unroll
-            for (int n = 1; n < kColTiles; n++)
-                x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            x = scores.score(m, h, x);
-            tile_max[m][h] = x;
-            grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
+            for (int group = 0; group < Scores::kGroups; group++) {
+                const int first = group * kTiles;
+                float x = fmaxf(s[m][first][2 * h], s[m][first][2 * h + 1]);
+#pragma unroll
+                for (int n = first + 1; n < first + kTiles; n++)
+                    x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+                x = scores.score(m, h, group, x);
+                most = group == 0 ? x : fmaxf(most, x);
+            }
+            tile_max[m][h] = most;
+            grown |= (most - row.max[m][h]) * scale_log2 > kLazyRescale;
         }
     }
     return grown;
@@ -1141,8 +1173,22 @@ __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, 
     return alpha;
 }
 
+// How P is made of a score: by exp2. Another way: Fp8P (fp8_p.cuh).
+template <class Scores> struct Exp2P {
+    const Exponent exponent;
+
+    __device__ __forceinline__ Exp2P(const Exponent &exponent, float &) : exponent(exponent) {}
+
+    // Turns a score into P, and adds it to the row's sum.
+    __device__ __forceinline__ void make(float &x, float &sum) const
+    {
+        x = exp2_approx(fmaf(x, exponent.factor, -exponent.shift));
+        sum += x;
+    }
+};
+
 // Turns S into P, and adds to the sums.
-template <bool kUnseen, class Scores>
+template <bool kUnseen, template <class> class P, class Scores>
 __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], const Scores &scores, RowState &row,
                                           float scale_log2)
 {
@@ -1151,23 +1197,24 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], c
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const Exponent exponent = scores.exponent(m, h, scale_log2, row.max[m][h]);
-            const float shift = none ? 0.0f : exponent.shift;
+            constexpr int kTiles = kColTiles / Scores::kGroups;  // of a group
 #pragma unroll
-            for (int n = 0; n < kColTiles; n++) {
+            for (int group = 0; group < Scores::kGroups; group++) {
+                const Exponent exponent = scores.exponent(m, h, group, scale_log2, row.max[m][h]);
+                const P<Scores> p({exponent.factor, none ? 0.0f : exponent.shift}, row.sum[m][h]);
 #pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], exponent.factor, -shift));
-                    row.sum[m][h] += s[m][n][e];
-                }
+                for (int n = group * kTiles; n < (group + 1) * kTiles; n++)
+#pragma unroll
+                    for (int e = 2 * h; e < 2 * h + 2; e++)
+                        p.make(s[m][n][e], row.sum[m][h]);
             }
         }
     }
 }
 
 // For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
-// have seen no key yet.
-template <bool kUnseen, class Scores = ScoresThemselves>
+// have seen no key yet. P: how it is made.
+template <bool kUnseen, template <class> class P = Exp2P, class Scores = ScoresThemselves>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
                                              float (&o)[kRowTiles][kOutTiles][4], float scale_log2,
                                              const Scores &scores = {})
@@ -1189,7 +1236,7 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
             }
         }
     }
-    make_p_of<kUnseen>(s, scores, row, scale_log2);
+    make_p_of<kUnseen, P>(s, scores, row, scale_log2);
 }
 
 // ---- O in fp32 (kPartial), merged with the partial result in memory (kMerges), or merged and written in 16 bits
@@ -1584,10 +1631,10 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
 
 // O += P V for one tile; P is what softmax_tile left in s. A step of the mainloop of fwd.cuh calls it. after_step: see
 // products.cuh.
-template <class AfterStep>
-__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
-                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
-                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
+template <class Scale, class AfterStep>
+__device__ __forceinline__ void
+product_pv(float (&o)[kRowTiles][kOutTiles][4], const float (&s)[kRowTiles][kColTiles][4], RowState &, const Scale &,
+           Dropout &dropout, int tile, uint32 v_smem, uint32 lane_values, AfterStep after_step)
 {
 #pragma unroll
     for (int step = 0; step < kBc / 16; step++) {
@@ -1621,8 +1668,10 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
     }
 }
 
+template <class Scores> using MadeP = Exp2P<Scores>;
+
 // O needs no more than the division by the sums.
-__device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4]) {}
+__device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4], RowState &, float) {}
 
 // The empty policy: a warp has all columns of its rows.
 __device__ __forceinline__ void put_scores(uint32, const float (&)[kRowTiles][kColTiles][4]) {}
@@ -1870,6 +1919,7 @@ private:
 
 using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
+using ValueFill = Fill<kValueRows, kTeamThreads, kValueColumns>;
 using KeyPlan = FillPlan<kBc, kTeamThreads, kKv8 ? kKeyColumns : kHeadDim>;
 
 // The empty policy: V is loaded with K.
@@ -1885,7 +1935,7 @@ constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 // The loads of tiles of K and V that are under way while another tile is processed.
 struct KeyFills : ScaleFills {
     Fill<kBc, kTeamThreads, kKeyColumns> k;
-    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kValueColumns>>::Type v;
+    Either<kVInK, NoFill, ValueFill>::Type v;
 };
 
 using Pages = PageNumbersOf<KeyPlan>;
@@ -1926,6 +1976,10 @@ __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, con
 {
     if constexpr (kVInK)
         return;
+    else if constexpr (kFp8Values)  // a tile takes as many bytes in the workspace as one of K
+        fills.v.template issue<true>(ValueFill::Plan(), share, v_stage(to.smem, to.team, tile), kValueRows, [&](int r) {
+            return to.v + int64(tile) * (kBc * kKeyColumns * kElemBytes) + r * kBc;
+        });
     else if constexpr (kOwnValuePlan)
         issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kValueColumns>(), share, tile);
     else
@@ -2187,15 +2241,15 @@ constexpr bool kScaledInSoftmax = !kModified && !kTerms;
 
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
 template <bool kMasked, class Scores>
-__device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, OutputTile &o, RowState &row,
-                                          Dropout &dropped, KeyFills &fills, const Pages &pages, const Params &p,
-                                          const BlockCoord &coord, const KeyStream &to, const WarpRows &own,
-                                          uint32 v_smem, int tile, int next, bool has_next)
+__device__ __forceinline__ void compute_o(ScoreTile &s, const Scores &scores, const KeyScale &scale, OutputTile &o,
+                                          RowState &row, Dropout &dropped, KeyFills &fills, const Pages &pages,
+                                          const Params &p, const BlockCoord &coord, const KeyStream &to,
+                                          const WarpRows &own, uint32 v_smem, int tile, int next, bool has_next)
 {
     if constexpr (kMasked)
         mask_scores(s, p, coord, own.first_row, tile, own.lane);
-    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2, scores);
-    product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
+    softmax_tile<kMayBeUnseen<kMasked>, MadeP>(s, row, o, p.scale_log2, scores);
+    product_pv(o, s, row, scale, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
             issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
     });
@@ -2238,7 +2292,8 @@ __device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, cons
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, scores, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, scores, scale, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next,
+                           has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))
@@ -2281,6 +2336,7 @@ __device__ __forceinline__ void await_step_before()
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
 //     whether Q, K are rounded to int8    exact_scores.cuh, int8_scores.cuh
+//     whether P, V are rounded to e4m3    product_pv.cuh, product_pv_fp8.cuh; fp8_p.cuh
 //     K and V in 8 bits                   kv8_scores.cuh, kv8_values.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
@@ -2380,7 +2436,8 @@ __device__ __forceinline__ void forward(const Params &p)
 
     const uint32 lane_rows = pair_offset(RowTile::lane_offset_rows(lane), own_part());
     const uint32 lane_cols = KeyTile::pair_offset(KeyTile::lane_offset_cols(lane), own_part());
-    const uint32 lane_values = ValueTile::pair_offset(ValueTile::lane_offset_rows(lane), own_part());
+    const uint32 lane_of_values = kFp8Values ? ValueTile::lane_offset_cols(lane) : ValueTile::lane_offset_rows(lane);
+    const uint32 lane_values = ValueTile::pair_offset(lane_of_values, own_part());
     const uint32 q_area = kQBehind ? v_stage(smem, 0, tiles.count - 1 + kTeams) : smem + kQArea;
     const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, coord.first_row + warp_row, lane};
 
@@ -2394,7 +2451,7 @@ __device__ __forceinline__ void forward(const Params &p)
         KeyFills fills;
         const int kv_head = coord.kv_head(p);
         const char *k_head = loaded_keys(p, coord, kv_head);
-        const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
+        const char *v_head = loaded_values(p, coord, kv_head);
         const KeyStream to{ScaleHeads(p, coord, kv_head), k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
         Pages pages(p, coord);
@@ -2428,7 +2485,7 @@ __device__ __forceinline__ void forward(const Params &p)
         end_scores<kScaledInSoftmax>(row, means, lane);
     }
     // Epilogue.
-    finish_output(o);
+    finish_output(o, row, p.scale_log2);
     write_rows<OutputForm>(p, coord, o, row, smem, warp_row, lane);
 }
 

@@ -1,0 +1,65 @@
+-- The scheme of fwd_bytes_sm89: the plain scheme (forward_plain.lua) with Q K^T in 8-bit integers and P V in e4m3
+-- numbers, where the problem permits both (scores=int8, pv=fp8). A step before attention rounds K and V
+-- (templates/forward/quantise.cuh, fp8_values.cuh); the main step rounds Q, and makes P without exp2
+-- (product_pv_fp8.cuh).
+local axes_of = require("core.axes")
+local features = require("features.list")
+local int8 = require("features.int8")
+local plain = require("ops.forward_plain")
+local precision = require("features.precision")
+
+-- Features that other kernels serve, which round less: those of rows that a cache has, of dropout, and of results in
+-- fp32, whose weights need an exact LSE.
+local unserved = {
+   dropout = true, append = true, rotary = true, rotary_dim = true, kv = true, kv_scales = true, carry = true,
+}
+
+-- Returns an axis with no value but the one without the feature.
+local function without(axis)
+   return {name = axis.name, field = axis.field, values = {axis.values and axis.values[1] or 0}, feature = true}
+end
+
+local served = {}
+for i, axis in ipairs(features.axes("forward")) do
+   served[i] = unserved[axis.name] and without(axis) or axis
+end
+
+local function no_steps(v)
+   return v.bc % 32 ~= 0 and "products of e4m3 numbers have 32 keys"
+      or v.d % 16 ~= 0 and "columns of V are pairs of n8 tiles"
+      or (v.dv ~= 0 or v.v_in_k == 1) and "V has its own columns, as many as K"
+      or v.partial ~= 0 and "results in fp32 need an exact LSE"
+end
+
+-- Axes that differ from those of the plain scheme.
+local own = {
+   bc = {name = "bc", values = {32, 64, 96, 128}, unless = no_steps},
+   q = {name = "q", values = {"reg"}},
+   qk = {name = "qk", values = {"int8"}, quiet = true, unless = int8.axis.unless},
+   pv = precision.pv_fp8,
+}
+
+local axes = {}
+for i, axis in ipairs(plain.axes) do
+   axes[i] = own[axis.name] or axis
+end
+
+return axes_of.add_names({}, plain, {
+   template = "fwd_sm80", features = served, axes = axes,
+   permissions = {
+      precision.axes[1],
+      precision.demanded(precision.axes[2], "int8", "the problem does not permit 8-bit scores"),
+      precision.demanded(precision.axes[3], "fp8", "the problem does not permit values in e4m3"),
+   },
+   selection = {
+      limit = 40,
+      covered = {{"br", "warps"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"fill"}},
+      crowds = {
+         {axes = {"br", "warps"}, most = 10},
+         {axes = {"br", "warps", "bc"}, most = 4},
+         {axes = {"layout"}, value = "layout=pad", most = 8},
+         {axes = {"fill"}, value = "fill=spread", most = 8},
+         {axes = {"kstages"}, value = "kstages=3", most = 8},
+      },
+   },
+})
