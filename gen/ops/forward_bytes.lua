@@ -33,7 +33,9 @@ end
 
 -- Axes that differ from those of the plain scheme.
 local own = {
+   br = {name = "br", values = {64, 128}},
    bc = {name = "bc", values = {32, 64, 96, 128}, unless = no_steps},
+   layout = {name = "layout", values = {"swizzle"}},
    q = {name = "q", values = {"reg"}},
    qk = {name = "qk", values = {"int8"}, quiet = true, unless = int8.axis.unless},
    pv = precision.pv_fp8,
@@ -53,11 +55,10 @@ return axes_of.add_names({}, plain, {
    },
    selection = {
       limit = 40,
-      covered = {{"br", "warps"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"fill"}},
+      covered = {{"br", "warps"}, {"bc"}, {"kstages", "vstages"}, {"fill"}},
       crowds = {
          {axes = {"br", "warps"}, most = 10},
          {axes = {"br", "warps", "bc"}, most = 4},
-         {axes = {"layout"}, value = "layout=pad", most = 8},
          {axes = {"fill"}, value = "fill=spread", most = 8},
          {axes = {"kstages"}, value = "kstages=3", most = 8},
       },

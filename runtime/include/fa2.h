@@ -296,11 +296,12 @@ typedef enum fa2_pv {
  *   without rounded scores.
  *
  * FA2_PV_FP8 in detail:
- * - Kernels of SM 9.0 use it, if scores are INT8, too. head_dim is 64, 128, 192 or 256. The problem may be causal, and
- *   no other feature is set. They are chosen where seq_q is more than 64. For other problems and cards the permission
- *   has no effect on results.
- * - The step before each call rounds V, too, and writes half of V's bytes. A tile of keys, at most 256, has one scale. Sums over
- *   a tile are added in fp32.
+ * - Kernels of SM 8.9, 9.0 and 12.x use it, if scores are INT8, too. On SM 9.0 head_dim is 64, 128, 192 or 256. The
+ *   problem may be causal, and no other feature is set. They are chosen where seq_q is more than 64. On the others
+ *   head_dim is a multiple of 16 up to 256, and these are not set: dropout, head_dim_v, v_in_k, append, kv, partial,
+ *   carry. For other problems and cards the permission has no effect on results.
+ * - The step before each call rounds V, too, and writes half of V's bytes. A tile of keys, at most 256, has one scale.
+ *   Sums over a tile are added in fp32.
  * - P is the e4m3 number whose bits are the score's, in eighths of a power of two. It differs from the exact P by at
  *   most 9 %, and by 3 % in the mean. P below 2^-13 of a row's largest one may be 0.
  * - O differs from exact O by about 4 % of its size (relative L1), on normal numbers, with means and with outliers. It

@@ -2,7 +2,7 @@
 #include "forward/softmax.cuh"
 #include "lib/elements.cuh"
 
-// ---- P in e4m3 numbers, without exp2 ---------------------------------------------------------------------------------
+// ---- P in e4m3 numbers, without exp2 --------------------------------------------------------------------------------
 //
 // The e4m3 number with the bits 8 e + m is 2^(e - 7) * (1 + m / 8), where m < 8. So the bits of the number nearest to
 // 2^x are nearly 8 (x + 7), rounded: P's bits are the score's, in steps of 1/8. This number is larger than 2^x by a

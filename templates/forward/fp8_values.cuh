@@ -10,8 +10,9 @@
 // columns of four keys, and has a word of four keys for each of these columns. Its neighbour reads the next eight.
 //
 // A row of the result is a column of V. Its keys are permuted within 16, as the columns of K are: byte 4 t + i is key
-// 2 t + i % 2 + i / 2 * 8. So a lane has the four keys of a word in its accumulator of S, and P needs no shuffles. Where
-// the result lies is a policy: hopper/bytes_tiles.cuh, fp8_columns.cuh.
+// 2 t + i % 2 + i / 2 * 8. So a lane has the four keys of a word in its accumulator of S, and P needs no shuffles.
+//
+// Where the result lies is a policy: hopper/bytes_tiles.cuh, fp8_columns.cuh.
 
 constexpr int kValueWords = kBc / 4;  // words of a row
 constexpr int kValueParts = kValueWords * (kHeadDim / 8);

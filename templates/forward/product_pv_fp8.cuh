@@ -4,7 +4,7 @@
 #include "lib/mma_fp8.cuh"
 #include "lib/ptx.cuh"
 
-// ---- O += P V in e4m3 numbers ----------------------------------------------------------------------------------------
+// ---- O += P V in e4m3 numbers ---------------------------------------------------------------------------------------
 //
 // Policy of kernels that round P and V; the step before has rounded V (fp8_values.cuh). softmax_tile leaves scores from
 // 0 to 1, whose bits are P's (fp8_p.cuh). P V of a tile is summed apart and added to O in fp32, times the tile's scale

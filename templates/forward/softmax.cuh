@@ -80,8 +80,8 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// ---- how scores are made of accumulators: for each row tile, its rows quad_row and quad_row + 8, and kGroups groups of
-// column tiles ----
+// ---- how scores are made of accumulators: for row tile m, its rows quad_row (h = 0) and quad_row + 8, and each of
+// kGroups groups of column tiles ----
 
 // P is 2^(accumulator * factor - shift).
 struct Exponent {

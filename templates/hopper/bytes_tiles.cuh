@@ -12,7 +12,7 @@
 //
 // A tile consists of pages, [page][row][kRowBytes], and 16-byte chunks are permuted as wgmma expects it. A row of K is
 // a key. A row of V is a column of the tensor, because wgmma takes 8-bit matrices only with the depth contiguous. The
-// first row after V's own is 1 and the others are 0. So the first column of P V after O's own has the sums of rows of P.
+// first row after V's own is 1, and the others are 0: the first column of P V after O's own has the sums of P's rows.
 
 // The bytes of a row of a page: the swizzle's.
 constexpr int page_row_bytes(int row_bytes)

@@ -81,6 +81,7 @@ rm -rf "$folder/before"
 : >"$folder/commands"
 for family in "fwd_sm80 $dense" "fwd_splitkv_sm80 $grown" "fwd_sm90 $dense" "fwd_splitkv_sm90 $latent" \
     "bwd_sm80 $shared" "bwd_sm90 op=backward,$dense" "fwd_sm75 $dense" "fwd_splitkv_sm75 $decode" \
+    "fwd_bytes_sm89 $dense,scores=int8,pv=fp8" \
     "fwd_bytes_sm90 Hq=16,Sq=8192,D=256,scores=int8,pv=fp8" \
     "fwd_fp32_sm80 $dense,dtype=fp32" "fwd_fp32_sm75 $dense,dtype=fp32" "bwd_sm75 $short" \
     "bwd_fp32_sm80 op=backward,$dense,dtype=fp32" "bwd_fp32_sm75 op=backward,$dense,dtype=fp32" "merge_sm80 op=merge,Hq=16,Sq=2048,Sk=4,D=128"; do

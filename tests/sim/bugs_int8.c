@@ -13,6 +13,10 @@
     {                                                                                                                  \
         "fwd_bytes_sm90", "groups=2 bc=128"                                                                            \
     }
+#define BYTES_89                                                                                                       \
+    {                                                                                                                  \
+        "fwd_bytes_sm89", "bc=64", "kstages=2 vstages=2 layout=swizzle"                                                \
+    }
 #define BYTES_SHAPE "scores=int8,pv=fp8,Sq=150,Sk=333"
 
 static const bug bugs[] = {
@@ -55,12 +59,12 @@ static const bug bugs[] = {
      "row.max[m][h] += load_shared_4(mean_place(rows, m, h, lane));", ";", 1, INT8_SHAPE, "x the bound", NULL},
     {"int8: the same, before softcap", "a100", INT8, "fmaf(-kStart, factor, q.mean[m][h])", "-kStart * factor", 1,
      INT8_SHAPE ",softcap=1", "x the bound", NULL},
-    {"int8: the scale of another lane's keys", "a100", INT8, "tile * 4 + threadIdx.x % 4",
-     "tile * 4 + (threadIdx.x + 1) % 4", 1, INT8_SHAPE, "x the bound", NULL},
-    {"int8: the scale of another tile", "a100", INT8, "tile * 4 + threadIdx.x % 4", "threadIdx.x % 4", 1, INT8_SHAPE,
+    {"int8: the scale of another lane's keys", "a100", INT8, "group * 4 + threadIdx.x % 4",
+     "group * 4 + (threadIdx.x + 1) % 4", 1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: the scale of another tile", "a100", INT8, "tile * kScales + group * 4", "group * 4", 1, INT8_SHAPE,
      "x the bound", NULL},
-    {"int8: the scale of another row of Q", "a100", INT8, "q.scale[m][h] * key.scale", "q.scale[m][1 - h] * key.scale",
-     1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: the scale of another row of Q", "a100", INT8, "q.scale[m][h] * key.of_keys",
+     "q.scale[m][1 - h] * key.of_keys", 1, INT8_SHAPE, "x the bound", NULL},
     {"int8: columns in another order", "a100", INT8, "pack_bytes(rounding.byte(x.x), rounding.byte(x.y)",
      "pack_bytes(rounding.byte(x.y), rounding.byte(x.x)", 1, INT8_SHAPE, "x the bound", NULL},
     {"int8: the neighbour's columns in another order", "a100", INT8, "second ? low : high", "second ? high : low", 1,
@@ -108,6 +112,46 @@ static const bug bugs[] = {
      BYTES_SHAPE, "x the bound", NULL},
     {"bytes: V that is read before it is rounded", "h200", BYTES, "await_step_before();  // K and V", ";  // K and V",
      1, BYTES_SHAPE, "early", NULL},
+    {"none, bytes by mma.sync", "l4", BYTES_89, "", "", 1, BYTES_SHAPE, NULL, NULL},
+    {"none, bytes by mma.sync, D=128 causal", "l4", BYTES_89, "", "", 1, BYTES_SHAPE ",D=128,causal=1,dtype=bf16", NULL,
+     NULL},
+    {"none, bytes by mma.sync, D=80", "l4", {"fwd_bytes_sm89", "bc=96"}, "", "", 1, BYTES_SHAPE ",D=80", NULL, NULL},
+    {"none, bytes by mma.sync, D=256", "l4", {"fwd_bytes_sm89", "bc=32"}, "", "", 1, BYTES_SHAPE ",D=256", NULL, NULL},
+    {"none, bytes by mma.sync, packed", "l4", BYTES_89, "", "", 1,
+     "scores=int8,pv=fp8,B=5,Sq=150,Sk=200,Tq=500,Tk=630,causal=1", NULL, NULL},
+    {"none, bytes by mma.sync, pages", "l4", BYTES_89, "", "", 1,
+     "scores=int8,pv=fp8,B=3,Sq=70,Sk=333,paged=1,page=16,seqused=1", NULL, NULL},
+    {"none, bytes by mma.sync, padding and cache rows", "l4", BYTES_89, "", "", 1,
+     "scores=int8,pv=fp8,B=3,Sq=70,Sk=233,leftpad=1,cache_rows=1,seqused=1", NULL, NULL},
+    {"none, bytes by mma.sync, window, softcap, sinks", "l4", BYTES_89, "", "", 1,
+     BYTES_SHAPE ",window=1,Wl=70,Wr=5,softcap=1,sinks=1", NULL, NULL},
+    {"none, bytes by mma.sync, a window of late tiles",
+     "l4",
+     {"fwd_bytes_sm89", "bc=32"},
+     "",
+     "",
+     1,
+     "scores=int8,pv=fp8,Sq=100,Sk=700,Wl=90,Wr=0",
+     NULL,
+     NULL},
+    {"none, bytes by mma.sync, bias and ALiBi", "l4", BYTES_89, "", "", 1, BYTES_SHAPE ",bias=fp16,alibi=1", NULL,
+     NULL},
+    {"none, bytes by mma.sync, mask, neighbouring keys", "l4", BYTES_89, "", "", 1, BYTES_SHAPE ",bias=bool", NULL,
+     NULL},
+    {"bytes by mma.sync: keys of V in another order", "l4", BYTES_89, "word % 4 * 2 + i % 2 + i / 2 * 8",
+     "word % 4 * 4 + i", 1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes by mma.sync: the scale of K for V", "l4", BYTES_89, "q.value_scales + tile", "q.key_scales + tile", 1,
+     BYTES_SHAPE, "x the bound", NULL},
+    {"bytes by mma.sync: row sums of half of P", "l4", BYTES_89, "kFourOnes = 0x38383838", "kFourOnes = 0x30303030", 1,
+     BYTES_SHAPE, "x the bound", NULL},
+    {"bytes by mma.sync: P of the columns of another pair", "l4", BYTES_89, "left, right, 0x6420",
+     "left, right, 0x4620", 1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes by mma.sync: a fragment of another k32 step", "l4", BYTES_89, "p[step][m], b[2 * i], b[2 * i + 1]);",
+     "p[step][m], b[2 * i + 1], b[2 * i]);", 1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes by mma.sync: maxima with the factor of P", "l4", BYTES_89, "max - (kQuarter + kLog2OfMean) / scale_log2",
+     "max", 1, BYTES_SHAPE, "x the bound", NULL},
+    {"bytes by mma.sync: the largest V of the tile before", "l4", BYTES_89, "most_of_warp = memory[turn];",
+     "most_of_warp = memory[0];", 1, BYTES_SHAPE, "race", "fp8_values.cuh"},
 };
 
 const bug_list int8_bugs = {bugs, sizeof bugs / sizeof *bugs};

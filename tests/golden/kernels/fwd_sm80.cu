@@ -1,7 +1,7 @@
 // fwd_sm80 d=128 dtype=bf16 causal=1 br=64 bc=64 warps=4 kstages=2 vstages=2 layout=swizzle q=reg fill=whole
 // op=forward abi=2 rows=64 keys=64; fwd_sm80 role=main threads=128 smem=65536 blocks=row_tiles
-// fwd_sm80: attention forward on SM 8.0 and newer. fp16 or bf16, mma m16n8k16, tiles loaded by cp.async. fwd_bytes_sm89:
-// the same with products of 8 bits, on SM 8.9 and 12.x.
+// fwd_sm80: attention forward on SM 8.0 and newer. fp16 or bf16, mma m16n8k16, tiles loaded by cp.async.
+// fwd_bytes_sm89: the same with products of 8 bits, on SM 8.9 and 12.x.
 
 // ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
 constexpr int kHeadDim = 128;         // D: columns of Q and K
@@ -1071,8 +1071,8 @@ __device__ __forceinline__ float quad_sum(float x)
 // True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// ---- how scores are made of accumulators: for each row tile, its rows quad_row and quad_row + 8, and kGroups groups of
-// column tiles ----
+// ---- how scores are made of accumulators: for row tile m, its rows quad_row (h = 0) and quad_row + 8, and each of
+// kGroups groups of column tiles ----
 
 // P is 2^(accumulator * factor - shift).
 struct Exponent {
