@@ -215,6 +215,12 @@ local function product_columns(v, dq_columns)
    return list
 end
 
+-- Returns true if the warpgroup for dQ computes it transposed, with K in registers (hopper/dq_columns.cuh): the others
+-- have K and V in registers, too, and a row has 64 columns, 16 for each warp.
+local function is_dq_transposed(v)
+   return v.dq == "group" and v.order == "late" and d_pad(v) == 64
+end
+
 local function names(v)
    local division = division_of(v)
    local _, width = dq_shares(v)
@@ -224,7 +230,7 @@ local function names(v)
       writers = writers(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
       consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
-      dq_columns = width,
+      dq_columns = width, dq_transposed = is_dq_transposed(v),
    })
    return fwd_sm90.add_product_names(own, v, product_columns(v, width))
 end

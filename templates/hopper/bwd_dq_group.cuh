@@ -76,26 +76,19 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     pin(dk);
 }
 
-// Adds a part of dQ of a tile, kDqColumns columns, to the sums.
-__device__ __forceinline__ void add_dq_part(const Params &p, const BlockCoord &coord, const Cursor &at,
-                                            int64 batch_head, const DqTile &dq, int part, int warp, int lane)
-{
-    if constexpr (kVarlen)
-        add_dq(dq_sums(p, coord, batch_head, at.tile, warp, part), dq, lane, p.seq_q - at.tile * kBr - warp * 16, part);
-    else
-        add_dq(p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (warp * kColWarps + part) * kDqWarpPart, dq,
-               lane);
-}
-
 // Adds dS K of the block's keys to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                                  Cursor at, int steps, const Barriers &barriers)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const DqSums sums(p, coord, warp, lane);
     Stage stage;
 
     barrier_wait(barriers.k_full(), 0);
+    if constexpr (kDqTransposed && kVarlen)
+        barrier_wait(barriers.ds(0).full, 0);  // rows of K after the sequence's end are cleared
+    const DqOperand k(smem + kKArea, warp, lane);
 #pragma unroll 1
     for (; steps > 0; steps--) {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
@@ -110,14 +103,14 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
 #pragma unroll
         for (int part = 0; part < kColWarps; part++) {
             DqTile dq;
-            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
+            k.start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, part);
             wgmma_wait<0>();
             pin(dq);
             if (!kDqInOrder && part == kColWarps - 1)
                 hand_over(barriers.ds(stage.index).empty, lane);
             if (kDqInOrder && part == 0)
                 await_turn(counter, seen, before, lane);
-            add_dq_part(p, coord, at, batch_head, dq, part, warp, lane);
+            sums.add(p, at, dq, part);
         }
         if constexpr (kDqInOrder)
             hand_over(barriers.dq_added(stage.index), lane);

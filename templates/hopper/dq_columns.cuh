@@ -1,0 +1,47 @@
+#pragma once
+#include "backward/dq_sums.cuh"
+
+// ---- order of the dQ sums: fragments of dQ^T -------------------------------------------------------------------------
+//
+// Policy; the other one is backward/dq_fragments.cuh. A warpgroup computes dQ^T, and each of its warps has 16 columns of
+// dQ. A fragment has these columns of 8 queries; a lane has queries lane % 4 * 2 and the one after it, of columns
+// lane / 4 and lane / 4 + 8. A tile is [8 queries][warp] of fragments, also with packed sequences.
+constexpr bool kDqTransposed = true;
+constexpr int kDqGroupRows = 8;
+static_assert(kHoldsKeys && kHeadDimPadded == 64 && kDqWidth == 64,
+              "four warps have 16 columns each, of K in registers");
+
+using DqTile = float[1][kQueryTiles][4];
+
+// The place of 16 sums that a thread converts: 8 columns of queries 2 * pair and 2 * pair + 1 of a fragment. Four lanes
+// read neighbouring queries, and eight a fragment; those of a query write neighbouring columns.
+struct SummedPart {
+    static constexpr int kRowsApart = 1;  // from the upper row to the lower one
+
+    int place;   // of the first number
+    int row;     // the upper one
+    int chunk;   // of 8 columns of dQ
+    int column;  // the first column of these in cut rows
+
+    // index: of the part, from the address that `read` is given.
+    __device__ __forceinline__ SummedPart(int index)
+    {
+        const int fragment = index / 8, pair = index / 2 % 4, half = index % 2;
+        place = fragment * kDqFragment + pair * 4 + half * 2;
+        row = fragment / 4 * kDqGroupRows + pair * 2;
+        chunk = fragment % 4 * 2 + half;
+        column = chunk * 8;
+    }
+
+    // Reads the sums; not of cut rows.
+    __device__ __forceinline__ DqNumbers read(const float *from) const
+    {
+        DqNumbers numbers;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {  // of lane 4 * i + pair
+            const float2 x = __ldg(reinterpret_cast<const float2 *>(from + place + i * 16));
+            numbers.upper[i] = x.x, numbers.lower[i] = x.y;
+        }
+        return numbers;
+    }
+};
