@@ -74,12 +74,11 @@ __device__ __forceinline__ void convert_batches(const Params &p)
 
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        const SummedPart part(blockIdx.x % kSlices * kConvertParts + i);
-        const int64 row = tile % p.q_tiles * kBr + part.row;
+        const SummedPart part(blockIdx.x % kSlices * kConvertParts + i, from_tile, tile % p.q_tiles * kBr);
         if (part.chunk >= kHeadDim / 8)
             continue;
-        ConvertedRows rows(part.read(from_tile), scale);
-        rows.write(p, out + row * p.dq_stride.seq * kOutBytes + part.chunk * kChunkBytes, row);
+        ConvertedRows rows(part.read(), scale);
+        rows.write(p, out + part.row * p.dq_stride.seq * kOutBytes + part.chunk * kChunkBytes, part.row);
     }
 }
 

@@ -53,12 +53,12 @@ __device__ __forceinline__ void convert_packed(const Params &p)
 
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        const SummedPart part(i);
-        const int64 row = packed.tile * kConvertRows + part.row;
+        const SummedPart part(i, from_tile, packed.tile * kConvertRows);
         if (part.chunk >= kHeadDim / 8)
             continue;
-        if (row - part.row % kDqGroupRows + kDqGroupRows > own.seq_q) {  // the sequence's end cuts these rows
-            for (int64 r = row; r < min(own.seq_q, int(row) + SummedPart::kRowsApart + 1); r += SummedPart::kRowsApart) {
+        if (part.group_row() + kDqGroupRows > own.seq_q) {  // the sequence's end cuts these rows
+            for (int64 r = part.row; r < min(own.seq_q, int(part.row) + SummedPart::kRowsApart + 1);
+                 r += SummedPart::kRowsApart) {
                 const float4 *numbers = reinterpret_cast<const float4 *>(
                     from_tile + (r - packed.tile * kConvertRows) * kDqWidth + part.column);
                 CutRow cut(__ldg(numbers), __ldg(numbers + 1), scale);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
             }
             continue;
         }
-        ConvertedRows rows(part.read(from_tile), scale);
-        rows.write(own, out + row * p.dq_stride.seq * kOutBytes + part.chunk * kChunkBytes, row);
+        ConvertedRows rows(part.read(), scale);
+        rows.write(own, out + part.row * p.dq_stride.seq * kOutBytes + part.chunk * kChunkBytes, part.row);
     }
 }

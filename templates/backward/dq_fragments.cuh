@@ -59,37 +59,58 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
     }
 }
 
-// The place of 16 sums that a thread converts: in the order of fragments, 8 columns of rows quad_row and quad_row + 8 of
-// an m16 tile. Eight lanes take the rows of one fragment; the next eight lanes take the next fragment.
+// The place of 16 sums that a thread converts, 8 columns of two rows: rows quad_row and quad_row + 8 of an m16 tile. Eight
+// lanes take the rows of one fragment; the next eight lanes take the next fragment.
 struct SummedPart {
     static constexpr int kRowsApart = 8;  // from the upper row to the lower one
 
-    int fragment, quad_row;
-    int row;     // the upper one
+    int quad_row;  // the upper row in the m16 tile
+    const float *from;
+    int64 row;   // the upper one
     int chunk;   // of 8 columns of dQ
-    int column;  // the first column of these in a cut m16 tile
+    int column;  // the first of these, in a group of rows that is cut
 
-    // index: of the part, from the address that `read` is given.
-    __device__ __forceinline__ SummedPart(int index) : fragment(index / 8), quad_row(index % 8)
+    // index: of the part, from from_tile and its row on.
+    template <class Row> __device__ __forceinline__ SummedPart(int index, const float *from_tile, Row tile_row)
     {
-        constexpr int kTileFragments = kDqWidth / 8;  // of an m16 tile, kVarlen
-        const int warp = (kVarlen ? fragment % kTileFragments : fragment / kDqRowTiles) / (2 * kDqPairs);
+        quad_row = index % 8;
+        const int fragment = index / 8;
+        from = from_tile + fragment * kDqFragment;
+        constexpr int kTileFragments = kDqWidth / 8;  // of an m16 tile (kVarlen)
+        int warp, m;
+        if constexpr (kVarlen) {
+            m = fragment / kTileFragments;
+            warp = fragment % kTileFragments / (2 * kDqPairs);
+        } else {
+            warp = fragment / (kDqRowTiles * 2 * kDqPairs);
+            m = fragment / (2 * kDqPairs) % kDqRowTiles;
+        }
         const int n = fragment % (2 * kDqPairs);
-        const int m = kVarlen ? fragment / kTileFragments
-                              : warp / kColWarps * kDqRowTiles + fragment / (2 * kDqPairs) % kDqRowTiles;
-        row = m * 16 + quad_row;
-        chunk = kWgmma ? warp % kColWarps * 2 * kDqPairs + n : (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
+        if constexpr (kVarlen)
+            row = tile_row + m * 16 + quad_row;
+        else
+            row = tile_row + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
+        if constexpr (kWgmma)
+            chunk = warp % kColWarps * 2 * kDqPairs + n;
+        else
+            chunk = (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
         column = fragment % kTileFragments * 8;
     }
 
-    // Reads the sums; not of a cut m16 tile.
-    __device__ __forceinline__ DqNumbers read(const float *from) const
+    // The first row of the group that is stored together.
+    __device__ __forceinline__ int64 group_row() const
     {
+        return row - quad_row;
+    }
+
+    // Reads the sums; not of a group that is cut.
+    __device__ __forceinline__ DqNumbers read() const
+    {
+        const float4 *const quarters = reinterpret_cast<const float4 *>(from);
         float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            x[i] = __ldg(reinterpret_cast<const float4 *>(from + fragment * kDqFragment) +
-                         (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+            x[i] = __ldg(quarters + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
         if constexpr (kAddFour)
             return {{x[0].x, x[0].y, x[1].x, x[1].y, x[2].x, x[2].y, x[3].x, x[3].y},
                     {x[0].z, x[0].w, x[1].z, x[1].w, x[2].z, x[2].w, x[3].z, x[3].w}};

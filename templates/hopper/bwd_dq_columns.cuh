@@ -68,7 +68,7 @@ struct DqSums {
     }
 
     // part: 0, the tile has no parts.
-    __device__ __forceinline__ void add(const Params &p, const Cursor &at, const DqTile &dq, int) const
+    __device__ __forceinline__ void add(const Params &p, int64, const Cursor &at, const DqTile &dq, int) const
     {
         float *sum;
         if constexpr (kVarlen)

@@ -110,7 +110,7 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
                 hand_over(barriers.ds(stage.index).empty, lane);
             if (kDqInOrder && part == 0)
                 await_turn(counter, seen, before, lane);
-            sums.add(p, at, dq, part);
+            sums.add(p, batch_head, at, dq, part);
         }
         if constexpr (kDqInOrder)
             hand_over(barriers.dq_added(stage.index), lane);

@@ -30,9 +30,9 @@ struct DqSums {
     }
 
     // Adds a part of a tile.
-    __device__ __forceinline__ void add(const Params &p, const Cursor &at, const DqTile &dq, int part) const
+    __device__ __forceinline__ void add(const Params &p, int64 batch_head, const Cursor &at, const DqTile &dq,
+                                        int part) const
     {
-        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
         if constexpr (kVarlen)
             add_dq(dq_sums(p, coord, batch_head, at.tile, warp, part), dq, lane, p.seq_q - at.tile * kBr - warp * 16,
                    part);

@@ -18,29 +18,38 @@ using DqTile = float[1][kQueryTiles][4];
 struct SummedPart {
     static constexpr int kRowsApart = 1;  // from the upper row to the lower one
 
-    int place;   // of the first number
-    int row;     // the upper one
+    int64 group;  // the first row of the group that is stored together
+    const float *from;
+    int64 row;   // the upper one
     int chunk;   // of 8 columns of dQ
-    int column;  // the first column of these in cut rows
+    int column;  // the first of these, in a group of rows that is cut
 
-    // index: of the part, from the address that `read` is given.
-    __device__ __forceinline__ SummedPart(int index)
+    // index: of the part, from from_tile and its row on.
+    template <class Row> __device__ __forceinline__ SummedPart(int index, const float *from_tile, Row tile_row)
     {
         const int fragment = index / 8, pair = index / 2 % 4, half = index % 2;
-        place = fragment * kDqFragment + pair * 4 + half * 2;
-        row = fragment / 4 * kDqGroupRows + pair * 2;
+        from = from_tile + fragment * kDqFragment + pair * 4 + half * 2;
+        group = tile_row + fragment / 4 * kDqGroupRows;
+        row = group + pair * 2;
         chunk = fragment % 4 * 2 + half;
         column = chunk * 8;
     }
 
-    // Reads the sums; not of cut rows.
-    __device__ __forceinline__ DqNumbers read(const float *from) const
+    // The first row of the group that is stored together.
+    __device__ __forceinline__ int64 group_row() const
+    {
+        return group;
+    }
+
+    // Reads the sums; not of a group that is cut.
+    __device__ __forceinline__ DqNumbers read() const
     {
         DqNumbers numbers;
 #pragma unroll
         for (int i = 0; i < 8; i++) {  // of lane 4 * i + pair
-            const float2 x = __ldg(reinterpret_cast<const float2 *>(from + place + i * 16));
-            numbers.upper[i] = x.x, numbers.lower[i] = x.y;
+            const float2 x = __ldg(reinterpret_cast<const float2 *>(from + i * 16));
+            numbers.upper[i] = x.x;
+            numbers.lower[i] = x.y;
         }
         return numbers;
     }
