@@ -232,7 +232,7 @@ local function names(v)
       consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
       dq_columns = width, dq_transposed = is_dq_transposed(v),
    })
-   return fwd_sm90.add_product_names(own, v, product_columns(v, width))
+   return fwd_sm90.add_product_names(own, v, product_columns(v, is_dq_transposed(v) and 32 or width))
 end
 
 -- A bias in fp32 spills at D = 128. The other families have its gradient and boolean masks.

@@ -6,7 +6,8 @@
 //
 // Policy of bwd_dq_group.cuh; the other one is bwd_dq_rows.cuh. Each warp has 16 columns of a tile of dQ.
 
-constexpr int kDqHeldSteps = 3;  // k16 steps of K^T in registers
+constexpr int kDqHeldSteps = 7;                // k16 steps of K^T in registers
+constexpr int kDqProducts = kBr / kDqQueries;  // of a tile
 
 // K^T as the left operand of dQ^T = K^T dS^T. Of the first keys, a warp's 16 columns of K are in registers. So the tensor
 // cores read dS^T alone from shared memory there, half as much as for dQ.
@@ -23,17 +24,19 @@ struct DqOperand {
             ldmatrix_x4_trans(fragments[step], place + step * 16 * kPageRowBytes);
     }
 
-    __device__ __forceinline__ void start_dq(DqTile &dq, uint32 score_smem, int) const
+    // Starts the product of a part, kDqQueries queries.
+    __device__ __forceinline__ void start_dq(DqTile &dq, uint32 score_smem, int part) const
     {
-        const uint64 a = tile_descriptor(k_smem, 0), b = tile_descriptor(score_smem, 0);
+        const uint64 a = tile_descriptor(k_smem, 0);
+        const uint64 b = tile_descriptor(score_smem + part * kDqQueries * kElemBytes, 0);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kBc / 16; step++) {
             const int offset = step * 16 * kPageRowBytes / 16;
             if (step < kDqHeldSteps)
-                Wgmma<kBr>::multiply<1>(dq, fragments[step], b + offset, step > 0);
+                Wgmma<kDqQueries>::template multiply<1>(dq, fragments[step], b + offset, step > 0);
             else
-                Wgmma<kBr>::multiply<1, 1>(dq, a + offset, b + offset, step > 0);
+                Wgmma<kDqQueries>::template multiply<1, 1>(dq, a + offset, b + offset, step > 0);
         }
         wgmma_commit();
     }
@@ -67,17 +70,18 @@ struct DqSums {
         first = p.dq_sum + row * kDqWidth + warp * kDqFragment + lane * 4;
     }
 
-    // part: 0, the tile has no parts.
-    __device__ __forceinline__ void add(const Params &p, int64, const Cursor &at, const DqTile &dq, int) const
+    // Adds a part of a tile.
+    __device__ __forceinline__ void add(const Params &p, int64, const Cursor &at, const DqTile &dq, int part) const
     {
         float *sum;
         if constexpr (kVarlen)
             sum = first + (int64(at.head) * p.features.total_q + at.tile * kBr) * kDqWidth;
         else
             sum = first + int64(at.head * p.q_tiles + at.tile) * kDqTile;
-        const int rows = p.seq_q - at.tile * kBr;
+        sum += part * kDqQueries * kDqWidth;
+        const int rows = p.seq_q - at.tile * kBr - part * kDqQueries;
 #pragma unroll
-        for (int n = 0; n < kQueryTiles; n++) {
+        for (int n = 0; n < kDqQueries / 8; n++) {
             float *const fragment = sum + n * kDqGroupRows * kDqWidth;
             if (kVarlen && rows - n * kDqGroupRows < kDqGroupRows)
                 add_cut_rows(fragment - warp * kDqFragment - lane * 4, dq[0][n], rows - n * kDqGroupRows, warp, lane);

@@ -101,12 +101,12 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
         }
         barrier_wait(barriers.ds(stage.index).full, stage.parity);
 #pragma unroll
-        for (int part = 0; part < kColWarps; part++) {
+        for (int part = 0; part < kDqProducts; part++) {
             DqTile dq;
             k.start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, part);
             wgmma_wait<0>();
             pin(dq);
-            if (!kDqInOrder && part == kColWarps - 1)
+            if (!kDqInOrder && part == kDqProducts - 1)
                 hand_over(barriers.ds(stage.index).empty, lane);
             if (kDqInOrder && part == 0)
                 await_turn(counter, seen, before, lane);

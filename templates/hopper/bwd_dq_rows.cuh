@@ -6,6 +6,8 @@
 //
 // Policy of bwd_dq_group.cuh; the other one is bwd_dq_columns.cuh. Each warp has 16 rows of a tile of dQ.
 
+constexpr int kDqProducts = kColWarps;  // of a tile
+
 // K as the right operand, in shared memory.
 struct DqOperand {
     uint32 k_smem;

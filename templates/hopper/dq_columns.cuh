@@ -11,7 +11,8 @@ constexpr int kDqGroupRows = 8;
 static_assert(kHoldsKeys && kHeadDimPadded == 64 && kDqWidth == 64,
               "four warps have 16 columns each, of K in registers");
 
-using DqTile = float[1][kQueryTiles][4];
+constexpr int kDqQueries = 32;  // of a product
+using DqTile = float[1][kDqQueries / 8][4];
 
 // The place of 16 sums that a thread converts: 8 columns of queries 2 * pair and 2 * pair + 1 of a fragment. Four lanes
 // read neighbouring queries, and eight a fragment; those of a query write neighbouring columns.
