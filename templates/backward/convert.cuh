@@ -5,8 +5,8 @@
 
 // ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
 //
-// Its entry point is in steps.cu.in. A thread has 8 columns of two rows; where their sums are is known to SummedPart (see
-// dq_sums.cuh).
+// Its entry point is in steps.cu.in. A thread has 8 columns of two rows; SummedPart knows where their sums are
+// (dq_fragments.cuh, or hopper/dq_columns.cuh).
 
 constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // parts of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;

@@ -1,7 +1,7 @@
 #pragma once
 #include "backward/dq_sums.cuh"
 
-// ---- order of the dQ sums: fragments of m16 tiles of rows ------------------------------------------------------------
+// ---- order of the dQ sums: fragments of m16 tiles of rows -----------------------------------------------------------
 //
 // Policy; the other one is hopper/dq_columns.cuh. A fragment has 16 rows and 8 columns; a lane has two columns of rows
 // lane / 4 and lane / 4 + 8. A tile is [warp][m16 tile][n8 tile] of fragments.
@@ -59,8 +59,8 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
     }
 }
 
-// The place of 16 sums that a thread converts, 8 columns of two rows: rows quad_row and quad_row + 8 of an m16 tile. Eight
-// lanes take the rows of one fragment; the next eight lanes take the next fragment.
+// The place of 16 sums that a thread converts, 8 columns of rows quad_row and quad_row + 8 of an m16 tile. Eight lanes
+// take the rows of one fragment; the next eight lanes take the next fragment.
 struct SummedPart {
     static constexpr int kRowsApart = 8;  // from the upper row to the lower one
 

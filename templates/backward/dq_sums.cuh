@@ -5,10 +5,9 @@
 // ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
 //
 // A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
-// whole sectors. A fragment has 128 numbers: [lane][4] if four numbers can be added at once, else [4][lane]. Which rows
-// and columns it has, and the order of fragments, is known to one file only: backward/dq_fragments.cuh, or
-// hopper/dq_columns.cuh if warps compute dQ transposed. It has what adds to the sums (add_dq), and the place of what a
-// thread converts (SummedPart).
+// whole sectors. A fragment has 128 numbers: [lane][4] if four numbers can be added at once, else [4][lane]. One file
+// alone knows the rows and columns of a fragment and the order of fragments: backward/dq_fragments.cuh, or
+// hopper/dq_columns.cuh if warps compute dQ transposed. It also has the place of what a thread converts (SummedPart).
 //
 // Packed sequences share the workspace: each has exactly its own rows, in groups of kDqGroupRows. A group that the
 // sequence's end cuts is [row][column].

@@ -4,13 +4,16 @@
 
 // ---- dQ^T = K^T dS^T by one warpgroup ------------------------------------------------------------------------------
 //
-// Policy of bwd_dq_group.cuh; the other one is bwd_dq_rows.cuh. Each warp has 16 columns of a tile of dQ.
+// Policy of bwd_dq_group.cuh; the other one is bwd_dq_rows.cuh. Each warp has 16 columns of a tile of dQ, and of K in
+// registers. So the tensor cores read dS^T alone from shared memory, half as much as for dQ = dS K.
+//
+// The warpgroup has 72 registers (kDqRegisters). ptxas leaves the first 24 to the threads, and 44 to products. With all
+// 64 queries in a product, three steps of K^T would have room; with 32 at a time, seven of eight have.
 
 constexpr int kDqHeldSteps = 7;                // k16 steps of K^T in registers
 constexpr int kDqProducts = kBr / kDqQueries;  // of a tile
 
-// K^T as the left operand of dQ^T = K^T dS^T. Of the first keys, a warp's 16 columns of K are in registers. So the tensor
-// cores read dS^T alone from shared memory there, half as much as for dQ.
+// K^T as the left operand: its first steps in registers, the others in shared memory.
 struct DqOperand {
     uint32 k_smem;
     uint32 fragments[kDqHeldSteps][4];

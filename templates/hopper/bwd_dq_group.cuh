@@ -4,9 +4,9 @@
 // ---- a warpgroup of its own computes dQ (kDqWarpgroup) --------------------------------------------------------------
 //
 // Two warpgroups have 64 keys each and compute dK and dV of them. They put dS^T into shared memory, and a third one
-// computes dQ from it and adds that to the sums in memory. So nothing of dQ is in the registers of the first two, and
-// they never wait for additions. Timeline of tile j, one row per warpgroup (kDvLate: dV is started later, before S of
-// tile j + 1):
+// computes dQ from it (bwd_dq_rows.cuh, bwd_dq_columns.cuh) and adds that to the sums in memory. So nothing of dQ is in
+// the registers of the first two, and they never wait for additions. Timeline of tile j, one row per warpgroup
+// (kDvLate: dV is started later, before S of tile j + 1):
 //
 //     keys:  start dP | P | start dV | wait for dP, dS | put dS^T | start S of tile j + 1, dK | wait for S |
 //     keys:  the same, with the other 64 keys

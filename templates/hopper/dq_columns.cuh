@@ -1,10 +1,10 @@
 #pragma once
 #include "backward/dq_sums.cuh"
 
-// ---- order of the dQ sums: fragments of dQ^T -------------------------------------------------------------------------
+// ---- order of the dQ sums: fragments of dQ^T ------------------------------------------------------------------------
 //
-// Policy; the other one is backward/dq_fragments.cuh. A warpgroup computes dQ^T, and each of its warps has 16 columns of
-// dQ. A fragment has these columns of 8 queries; a lane has queries lane % 4 * 2 and the one after it, of columns
+// Policy; the other one is backward/dq_fragments.cuh. A warpgroup computes dQ^T, and each of its warps has 16 columns
+// of dQ. A fragment has these columns of 8 queries; a lane has queries lane % 4 * 2 and the one after it, of columns
 // lane / 4 and lane / 4 + 8. A tile is [8 queries][warp] of fragments, also with packed sequences.
 constexpr bool kDqTransposed = true;
 constexpr int kDqGroupRows = 8;
@@ -14,8 +14,8 @@ static_assert(kHoldsKeys && kHeadDimPadded == 64 && kDqWidth == 64,
 constexpr int kDqQueries = 32;  // of a product
 using DqTile = float[1][kDqQueries / 8][4];
 
-// The place of 16 sums that a thread converts: 8 columns of queries 2 * pair and 2 * pair + 1 of a fragment. Four lanes
-// read neighbouring queries, and eight a fragment; those of a query write neighbouring columns.
+// The place of 16 sums that a thread converts: half of a fragment's columns, of queries 2 * pair and 2 * pair + 1. Two
+// lanes have a pair, and eight lanes a fragment. Lanes that have the same queries write neighbouring columns.
 struct SummedPart {
     static constexpr int kRowsApart = 1;  // from the upper row to the lower one
 
