@@ -61,14 +61,17 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             await_tile(p, barriers, next, at);
             load_row_values(rows, lane_rows + next.index * kRowBytes);
         }
-        if constexpr (kDqTransposed)  // beside put_ds
+        if constexpr (kDqTransposed) {
             k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
+            start_sums(dv, p_frag, do_smem);
+        }
         if (p.dq != nullptr)
             put_ds(ds_frag, barriers, stage, place, lane);
-        if constexpr (kDvLate)
-            start_sums(dv, p_frag, do_smem);
-        if constexpr (!kDqTransposed)
+        if constexpr (!kDqTransposed) {
+            if constexpr (kDvLate)
+                start_sums(dv, p_frag, do_smem);
             k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
+        }
         start_sums(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // S^T of the next tile is there, and dV
         barrier_arrive_by(lane, barriers.d_o(stage.index).empty);
