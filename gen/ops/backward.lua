@@ -166,7 +166,7 @@ function M.family(name, path)
          return M.shared_names(v, {
             rwarps = block.row_warps(v), fill_later = later == true,
             dq_order = M.adds_dq_in_order(v) and 1 or 0, dq_parts = dq_parts, prepared = v.rows == "prepared",
-            writers = 32 * v.warps,
+            writers = 32 * v.warps, dq_transposed = false,
          })
       end,
    })

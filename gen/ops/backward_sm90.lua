@@ -16,7 +16,8 @@
 --            later (bwd_dq_bulk.cuh). group: one more warpgroup, which computes dQ alone (bwd_dq_group.cuh)
 --            With deterministic=1 a thread of the producer counts, and lets the copy engine add (bwd_producer.cuh)
 --   order    dV is started before dS is made (early), or after it (late), which frees registers. With these, dq=bulk
---            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64
+--            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64. At D = 64 it then
+--            computes dQ transposed, with K in registers, too (bwd_dq_columns.cuh)
 local axes_of = require("core.axes")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
@@ -215,6 +216,15 @@ local function product_columns(v, dq_columns)
    return list
 end
 
+-- Returns true if the warpgroup for dQ computes it transposed, with K in registers (hopper/bwd_dq_columns.cuh). The
+-- others have K and V in registers, too, and a row has 64 columns, 16 for each warp.
+local function is_dq_transposed(v)
+   return v.dq == "group" and v.order == "late" and d_pad(v) == 64
+end
+
+-- Queries of a product if dQ is transposed.
+local transposed_queries = 32
+
 local function names(v)
    local division = division_of(v)
    local _, width = dq_shares(v)
@@ -224,9 +234,9 @@ local function names(v)
       writers = writers(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0,
       consumers = division == by_product and "by_product" or v.dq == "atomic" and "by_keys" or "dq_" .. v.dq,
-      dq_columns = width,
+      dq_columns = width, dq_transposed = is_dq_transposed(v),
    })
-   return fwd_sm90.add_product_names(own, v, product_columns(v, width))
+   return fwd_sm90.add_product_names(own, v, product_columns(v, is_dq_transposed(v) and transposed_queries or width))
 end
 
 -- A bias in fp32 spills at D = 128. The other families have its gradient and boolean masks.

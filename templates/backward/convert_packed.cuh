@@ -3,7 +3,7 @@
 
 // ---- the conversion of dQ of packed sequences -----------------------------------------------------------------------
 
-// Eight columns of a row, of an m16 tile that the sequence's end cuts.
+// Eight columns of a row, of rows that the sequence's end cuts.
 struct ElementCut {
     uint4 numbers;
 
@@ -53,25 +53,20 @@ __device__ __forceinline__ void convert_packed(const Params &p)
 
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        constexpr int kFragments = kDqWidth / 8;  // fragments of an m16 tile
-        const int quad_row = i % 8, fragment = i / 8;
-        const float *from = from_tile + fragment * kDqFragment;
-        const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
-        const int n = fragment % (2 * kDqPairs);
-        const int64 row = packed.tile * kConvertRows + m * 16 + quad_row;
-        const int chunk = dq_chunk(warp, n);
-        if (chunk >= kHeadDim / 8)
+        const SummedPart part(i, from_tile, packed.tile * kConvertRows);
+        if (part.chunk >= kHeadDim / 8)
             continue;
-        if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
-            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8) {
+        if (part.group_row() + kDqGroupRows > own.seq_q) {  // the sequence's end cuts these rows
+            for (int64 r = part.row; r < min(own.seq_q, int(part.row) + SummedPart::kRowsApart + 1);
+                 r += SummedPart::kRowsApart) {
                 const float4 *numbers = reinterpret_cast<const float4 *>(
-                    from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8);
+                    from_tile + (r - packed.tile * kConvertRows) * kDqWidth + part.column);
                 CutRow cut(__ldg(numbers), __ldg(numbers + 1), scale);
-                cut.write(out + r * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes);
+                cut.write(out + r * p.dq_stride.seq * kOutBytes + part.chunk * kChunkBytes);
             }
             continue;
         }
-        ConvertedRows rows(from, quad_row, scale);
-        rows.write(own, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
+        ConvertedRows rows(part.read(), scale);
+        rows.write(own, out + part.row * p.dq_stride.seq * kOutBytes + part.chunk * kChunkBytes, part.row);
     }
 }

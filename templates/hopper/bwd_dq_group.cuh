@@ -4,9 +4,9 @@
 // ---- a warpgroup of its own computes dQ (kDqWarpgroup) --------------------------------------------------------------
 //
 // Two warpgroups have 64 keys each and compute dK and dV of them. They put dS^T into shared memory, and a third one
-// computes dQ from it and adds that to the sums in memory. So nothing of dQ is in the registers of the first two, and
-// they never wait for additions. Timeline of tile j, one row per warpgroup (kDvLate: dV is started later, before S of
-// tile j + 1):
+// computes dQ from it (bwd_dq_rows.cuh, bwd_dq_columns.cuh) and adds that to the sums in memory. So nothing of dQ is in
+// the registers of the first two, and they never wait for additions. Timeline of tile j, one row per warpgroup
+// (kDvLate: dV is started later, before S of tile j + 1):
 //
 //     keys:  start dP | P | start dV | wait for dP, dS | put dS^T | start S of tile j + 1, dK | wait for S |
 //     keys:  the same, with the other 64 keys
@@ -61,11 +61,17 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             await_tile(p, barriers, next, at);
             load_row_values(rows, lane_rows + next.index * kRowBytes);
         }
+        if constexpr (kDqTransposed) {
+            k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
+            start_sums(dv, p_frag, do_smem);
+        }
         if (p.dq != nullptr)
             put_ds(ds_frag, barriers, stage, place, lane);
-        if constexpr (kDvLate)
-            start_sums(dv, p_frag, do_smem);
-        k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
+        if constexpr (!kDqTransposed) {
+            if constexpr (kDvLate)
+                start_sums(dv, p_frag, do_smem);
+            k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
+        }
         start_sums(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // S^T of the next tile is there, and dV
         barrier_arrive_by(lane, barriers.d_o(stage.index).empty);
@@ -76,26 +82,19 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     pin(dk);
 }
 
-// Adds a part of dQ of a tile, kDqColumns columns, to the sums.
-__device__ __forceinline__ void add_dq_part(const Params &p, const BlockCoord &coord, const Cursor &at,
-                                            int64 batch_head, const DqTile &dq, int part, int warp, int lane)
-{
-    if constexpr (kVarlen)
-        add_dq(dq_sums(p, coord, batch_head, at.tile, warp, part), dq, lane, p.seq_q - at.tile * kBr - warp * 16, part);
-    else
-        add_dq(p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (warp * kColWarps + part) * kDqWarpPart, dq,
-               lane);
-}
-
 // Adds dS K of the block's keys to dQ, over `steps` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                                  Cursor at, int steps, const Barriers &barriers)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const DqSums sums(p, coord, warp, lane);
     Stage stage;
 
     barrier_wait(barriers.k_full(), 0);
+    if constexpr (kDqTransposed && kVarlen)
+        barrier_wait(barriers.ds(0).full, 0);  // rows of K after the sequence's end are cleared
+    const DqOperand k(smem + kKArea, warp, lane);
 #pragma unroll 1
     for (; steps > 0; steps--) {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
@@ -108,16 +107,16 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
         }
         barrier_wait(barriers.ds(stage.index).full, stage.parity);
 #pragma unroll
-        for (int part = 0; part < kColWarps; part++) {
+        for (int part = 0; part < kDqProducts; part++) {
             DqTile dq;
-            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
+            k.start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, part);
             wgmma_wait<0>();
             pin(dq);
-            if (!kDqInOrder && part == kColWarps - 1)
+            if (!kDqInOrder && part == kDqProducts - 1)
                 hand_over(barriers.ds(stage.index).empty, lane);
             if (kDqInOrder && part == 0)
                 await_turn(counter, seen, before, lane);
-            add_dq_part(p, coord, at, batch_head, dq, part, warp, lane);
+            sums.add(p, batch_head, at, dq, part);
         }
         if constexpr (kDqInOrder)
             hand_over(barriers.dq_added(stage.index), lane);

@@ -1036,22 +1036,20 @@ __device__ __forceinline__ float dot_8(const char *a, const char *b, int chunk)
 // ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
 //
 // A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
-// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
-// else [4][lane].
+// whole sectors. A fragment has 128 numbers: [lane][4] if four numbers can be added at once, else [4][lane]. One file
+// alone knows the rows and columns of a fragment and the order of fragments: backward/dq_fragments.cuh, or
+// hopper/dq_columns.cuh if warps compute dQ transposed. It also has the place of what a thread converts (SummedPart).
 //
-// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
-// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
-// in the same order.
+// Packed sequences share the workspace: each has exactly its own rows, in groups of kDqGroupRows. A group that the
+// sequence's end cuts is [row][column].
 #if __CUDA_ARCH__ >= 900
 constexpr bool kAddFour = true;
 #else
 constexpr bool kAddFour = false;
 #endif
 constexpr int kDqFragment = 128;
-constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
 constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
 constexpr int kDqTile = kBr * kDqWidth;
-constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
 constexpr bool kDqDirect = false;  // sums are in the workspace
 
@@ -1060,13 +1058,30 @@ __device__ __forceinline__ void clear_dq(const Any &...)
 {
 }
 
-using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
-
 // Rows of the sums over all heads.
 __device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
 {
     return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
 }
+
+// 16 sums in the registers of the thread that converts them: 8 columns of two rows.
+struct DqNumbers {
+    float upper[8], lower[8];
+};
+
+// ---- order of the dQ sums: fragments of m16 tiles of rows -----------------------------------------------------------
+//
+// Policy; the other one is hopper/dq_columns.cuh. A fragment has 16 rows and 8 columns; a lane has two columns of rows
+// lane / 4 and lane / 4 + 8. A tile is [warp][m16 tile][n8 tile] of fragments.
+//
+// Packed sequences: the m16 tiles of a sequence are contiguous, [m16 tile][column warp][n8 tile] of fragments. An m16
+// tile that the sequence's end cuts has its columns in the same order.
+constexpr bool kDqTransposed = false;
+constexpr int kDqGroupRows = 16;
+constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
+
+using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
 // Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
 template <class Coord>
@@ -1111,6 +1126,67 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
         }
     }
 }
+
+// The place of 16 sums that a thread converts, 8 columns of rows quad_row and quad_row + 8 of an m16 tile. Eight lanes
+// take the rows of one fragment; the next eight lanes take the next fragment.
+struct SummedPart {
+    static constexpr int kRowsApart = 8;  // from the upper row to the lower one
+
+    int quad_row;  // the upper row in the m16 tile
+    const float *from;
+    int64 row;   // the upper one
+    int chunk;   // of 8 columns of dQ
+    int column;  // the first of these, in a group of rows that is cut
+
+    // index: of the part, from from_tile and its row on.
+    template <class Row> __device__ __forceinline__ SummedPart(int index, const float *from_tile, Row tile_row)
+    {
+        quad_row = index % 8;
+        const int fragment = index / 8;
+        from = from_tile + fragment * kDqFragment;
+        constexpr int kTileFragments = kDqWidth / 8;  // of an m16 tile (kVarlen)
+        int warp, m;
+        if constexpr (kVarlen) {
+            m = fragment / kTileFragments;
+            warp = fragment % kTileFragments / (2 * kDqPairs);
+        } else {
+            warp = fragment / (kDqRowTiles * 2 * kDqPairs);
+            m = fragment / (2 * kDqPairs) % kDqRowTiles;
+        }
+        const int n = fragment % (2 * kDqPairs);
+        if constexpr (kVarlen)
+            row = tile_row + m * 16 + quad_row;
+        else
+            row = tile_row + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
+        if constexpr (kWgmma)
+            chunk = warp % kColWarps * 2 * kDqPairs + n;
+        else
+            chunk = (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
+        column = fragment % kTileFragments * 8;
+    }
+
+    // The first row of the group that is stored together.
+    __device__ __forceinline__ int64 group_row() const
+    {
+        return row - quad_row;
+    }
+
+    // Reads the sums; not of a group that is cut.
+    __device__ __forceinline__ DqNumbers read() const
+    {
+        const float4 *const quarters = reinterpret_cast<const float4 *>(from);
+        float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            x[i] = __ldg(quarters + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
+        if constexpr (kAddFour)
+            return {{x[0].x, x[0].y, x[1].x, x[1].y, x[2].x, x[2].y, x[3].x, x[3].y},
+                    {x[0].z, x[0].w, x[1].z, x[1].w, x[2].z, x[2].w, x[3].z, x[3].w}};
+        else
+            return {{x[0].x, x[1].x, x[0].y, x[1].y, x[0].z, x[1].z, x[0].w, x[1].w},
+                    {x[2].x, x[3].x, x[2].y, x[3].y, x[2].z, x[3].z, x[2].w, x[3].w}};
+    }
+};
 
 // The empty policy: blocks add to dQ in any order.
 __device__ __forceinline__ uint32 *turn_counters(const Params &)
@@ -2733,43 +2809,23 @@ template <int kBlockThreads, class AnyParams> __device__ __forceinline__ void pr
 
 // ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
 //
-// Its entry point is in steps.cu.in. A lane has a quad's part of a fragment: 8 columns of rows quad_row and quad_row +
-// 8 of an m16 tile. Eight lanes take the rows of one fragment; the next eight lanes take the next fragment.
+// Its entry point is in steps.cu.in. A thread has 8 columns of two rows; SummedPart knows where their sums are
+// (dq_fragments.cuh, or hopper/dq_columns.cuh).
 
 constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // parts of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;
 static_assert(kBr % kConvertRows == 0, "tiles are whole blocks");
 
-// The 16-byte chunk of a row of dQ that contains n8 tile n of a warp.
-__device__ __forceinline__ int dq_chunk(int warp, int n)
-{
-    if constexpr (kWgmma)
-        return warp % kColWarps * 2 * kDqPairs + n;
-    else
-        return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
-}
-
-// Both rows of a part of a fragment, as elements.
+// Both rows of a part, as elements.
 struct ElementRows {
     uint4 upper, lower;
 
-    __device__ __forceinline__ ElementRows(const float *from, int quad_row, float scale)
+    __device__ __forceinline__ ElementRows(const DqNumbers &x, float scale)
     {
-        float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
-        if constexpr (kAddFour) {
-            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
-                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
-            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
-                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
-        } else {
-            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
-                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
-            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
-                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
-        }
+        upper = {pack2(x.upper[0] * scale, x.upper[1] * scale), pack2(x.upper[2] * scale, x.upper[3] * scale),
+                 pack2(x.upper[4] * scale, x.upper[5] * scale), pack2(x.upper[6] * scale, x.upper[7] * scale)};
+        lower = {pack2(x.lower[0] * scale, x.lower[1] * scale), pack2(x.lower[2] * scale, x.lower[3] * scale),
+                 pack2(x.lower[4] * scale, x.lower[5] * scale), pack2(x.lower[6] * scale, x.lower[7] * scale)};
     }
 
     // Writes both rows. p: parameters of the sequence alone; to: address of the upper row; row: its index.
@@ -2777,8 +2833,8 @@ struct ElementRows {
     {
         if (row < p.seq_q)
             *reinterpret_cast<uint4 *>(to) = upper;
-        if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * kElemBytes) = lower;
+        if (row + SummedPart::kRowsApart < p.seq_q)
+            *reinterpret_cast<uint4 *>(to + SummedPart::kRowsApart * p.dq_stride.seq * kElemBytes) = lower;
     }
 };
 
@@ -2786,33 +2842,24 @@ struct ElementRows {
 struct Fp32Rows {
     Fp32Chunk upper, lower;
 
-    __device__ __forceinline__ Fp32Rows(const float *from, int quad_row, float scale)
+    __device__ __forceinline__ Fp32Rows(const DqNumbers &x, float scale)
     {
-        float4 x[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            x[i] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + i : i * 8 + quad_row));
-            x[i] = float4{x[i].x * scale, x[i].y * scale, x[i].z * scale, x[i].w * scale};
-        }
-        if constexpr (kAddFour) {
-            upper = {{x[0].x, x[0].y, x[1].x, x[1].y}, {x[2].x, x[2].y, x[3].x, x[3].y}};
-            lower = {{x[0].z, x[0].w, x[1].z, x[1].w}, {x[2].z, x[2].w, x[3].z, x[3].w}};
-        } else {
-            upper = {{x[0].x, x[1].x, x[0].y, x[1].y}, {x[0].z, x[1].z, x[0].w, x[1].w}};
-            lower = {{x[2].x, x[3].x, x[2].y, x[3].y}, {x[2].z, x[3].z, x[2].w, x[3].w}};
-        }
+        upper = {{x.upper[0] * scale, x.upper[1] * scale, x.upper[2] * scale, x.upper[3] * scale},
+                 {x.upper[4] * scale, x.upper[5] * scale, x.upper[6] * scale, x.upper[7] * scale}};
+        lower = {{x.lower[0] * scale, x.lower[1] * scale, x.lower[2] * scale, x.lower[3] * scale},
+                 {x.lower[4] * scale, x.lower[5] * scale, x.lower[6] * scale, x.lower[7] * scale}};
     }
 
     __device__ __forceinline__ void write(const Params &p, char *to, int64 row)
     {
-        char *const to_lower = to + 8 * p.dq_stride.seq * 4;
+        char *const to_lower = to + SummedPart::kRowsApart * p.dq_stride.seq * 4;
         if (row < p.seq_q)
             upper.add_old(to);
-        if (row + 8 < p.seq_q)
+        if (row + SummedPart::kRowsApart < p.seq_q)
             lower.add_old(to_lower);
         if (row < p.seq_q)
             upper.write(to);
-        if (row + 8 < p.seq_q)
+        if (row + SummedPart::kRowsApart < p.seq_q)
             lower.write(to_lower);
     }
 };
@@ -2831,17 +2878,11 @@ __device__ __forceinline__ void convert_batches(const Params &p)
 
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        const int part = blockIdx.x % kSlices * kConvertParts + i;
-        const int quad_row = part % 8, fragment = part / 8;
-        const float *from = from_tile + fragment * kDqFragment;
-        const int warp = fragment / (kDqRowTiles * 2 * kDqPairs);
-        const int m = fragment / (2 * kDqPairs) % kDqRowTiles, n = fragment % (2 * kDqPairs);
-        const int64 row = tile % p.q_tiles * kBr + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
-        const int chunk = dq_chunk(warp, n);
-        if (chunk >= kHeadDim / 8)
+        const SummedPart part(blockIdx.x % kSlices * kConvertParts + i, from_tile, tile % p.q_tiles * kBr);
+        if (part.chunk >= kHeadDim / 8)
             continue;
-        ConvertedRows rows(from, quad_row, scale);
-        rows.write(p, out + row * p.dq_stride.seq * kOutBytes + chunk * kChunkBytes, row);
+        ConvertedRows rows(part.read(), scale);
+        rows.write(p, out + part.row * p.dq_stride.seq * kOutBytes + part.chunk * kChunkBytes, part.row);
     }
 }
 
