@@ -57,6 +57,16 @@ static const sim_card cards[] = {
      512,       368,
      128,       128,
      16,        2},
+    {"rtx4090", "NVIDIA GeForce RTX 4090",
+     89,        128,
+     101376,    102400,
+     1024,      48,
+     24,        2520000,
+     10501000,  384,
+     MIB(72),   MIB(24080),
+     512,       368,
+     128,       128,
+     16,        2},
     {"l20",   "NVIDIA L20", 89,      92,         101376, 102400, 1024, 48,  24, 2520000,
      9001000, 384,          MIB(96), MIB(45589), 1024,   737,    128,  128, 16, 1},
     {"h200",  "NVIDIA H200", 90,      132,         232448, 233472, 1024, 64,  32, 1980000,
@@ -73,7 +83,7 @@ const sim_card *sim_card_find(const char *key, size_t length)
 
 const char *sim_card_keys(void)
 {
-    return "t4, rtx2060, a100, rtx3060, orin, l4, rtx4070, l20, h200";
+    return "t4, rtx2060, a100, rtx3060, orin, l4, rtx4070, rtx4090, l20, h200";
 }
 
 static int smaller(int a, int b)
