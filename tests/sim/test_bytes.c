@@ -231,11 +231,11 @@ static void test_shapes(void)
     };
     static const trial on_mma_sync[] = {
         {JOINT("64", "4", "64", "2"), 64, 0, 200, 333, 2, 1, false},
-        {JOINT("128", "4", "32", "3"), 64, 1, 300, 470, 4, 2, true},
+        {JOINT("128", "4", "32", "2"), 64, 1, 300, 470, 4, 2, true},
         {JOINT("64", "4", "128", "2"), 80, 1, 250, 250, 1, 1, false},
         {"br=128 bc=96 warps=8 kstages=1 vstages=1 layout=swizzle q=reg", 128, 1, 100, 231, 2, 2, false},
         {"br=128 bc=32 warps=4 kstages=2 vstages=1 layout=swizzle q=reg", 128, 0, 130, 65, 4, 1, true},
-        {"br=64 bc=64 warps=4 kstages=2 vstages=2 layout=swizzle q=reg fill=spread", 48, 1, 400, 333, 1, 1, false},
+        {"br=64 bc=64 warps=4 kstages=2 vstages=2 layout=swizzle q=reg", 48, 1, 400, 333, 1, 1, false},
         {JOINT("64", "4", "32", "2"), 256, 1, 200, 300, 2, 1, false},
         {JOINT("128", "8", "64", "2"), 192, 0, 70, 129, 1, 1, true},
     };
