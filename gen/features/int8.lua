@@ -52,8 +52,8 @@ local function unneeded(v, row_tiles)
    return row_tiles == 2 and v.bc <= 32 and v.bias == "none" and 18 or 0
 end
 
--- Returns the registers besides rows of Q. A row tile has two scales and two factors of scores; and two products with
--- the mean key, unless they lie in shared memory.
+-- Returns the registers besides rows of Q. A row tile has two scales and two factors of scores for each group of keys;
+-- and two products with the mean key, unless they lie in shared memory.
 function M.registers(v, row_tiles)
    return (is_scaled_in_softmax(v) and 4 or 6) * row_tiles + 6 - unneeded(v, row_tiles)
 end
@@ -89,7 +89,7 @@ function M.us(v, problem, arch)
 end
 
 -- Adds the step and its workspace to a recipe. The main step begins early: its blocks wait for that step.
--- workspace: "int8_keys", unless V is rounded, too.
+-- workspace: its word; nil: int8_keys.
 function M.recipe(recipe, v, workspace)
    if not M.is_on(v) then
       return

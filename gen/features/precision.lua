@@ -4,7 +4,7 @@ local elements = require("core.elements")
 
 local M = {}
 
--- The permissions.
+-- The permissions: sums, scores, values.
 M.axes = {
    {name = "sums", field = "sums", values = {"fp32", "fast"}, feature = true},
    {name = "scores", field = "scores", values = {"exact", "int8"}, feature = true},
@@ -72,7 +72,7 @@ function M.value_tile(v, rows, columns)
    return rows, columns
 end
 
--- Rounded P is multiplied by as many columns of ones, which gives the row sums.
+-- Rounded P is multiplied by as many more columns, which give the row sums: columns of ones, on Hopper one of them.
 M.sum_columns = 8
 
 -- Returns what templates see of a variant.

@@ -222,7 +222,7 @@ local function is_dq_transposed(v)
    return v.dq == "group" and v.order == "late" and d_pad(v) == 64
 end
 
--- Queries of a product if dQ is transposed.
+-- Queries of a product if dQ is transposed: kDqQueries in templates/hopper/dq_columns.cuh.
 local transposed_queries = 32
 
 local function names(v)

@@ -58,7 +58,7 @@ local function padded(v)
    return columns.padded(v.d, v), columns.padded(columns.of(v), v)
 end
 
--- The same of rows of K and V as they lie there, as if they were elements.
+-- The same of rows of K and V as they lie there, as if they were elements; of rounded V, as if it were not transposed.
 local function columns_in_smem(v)
    local d_pad, dv_pad = padded(v)
    local value_columns = precision.rounds_values(v) and v.d // elements.bytes(v)

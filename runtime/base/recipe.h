@@ -74,7 +74,7 @@
     X(FA2I_WORKSPACE_INT8_KEYS_AND_VALUES, "int8_keys_and_values",                                                     \
       FORWARD) /* the same, and V in e4m3 (templates/hopper/bytes_tiles.cuh) */                                        \
     X(FA2I_WORKSPACE_INT8_KEYS_AND_COLUMNS, "int8_keys_and_columns",                                                   \
-      FORWARD)                               /* likewise, V transposed (templates/forward/fp8_columns.cuh) */          \
+      FORWARD)                               /* the same, V as in templates/forward/fp8_columns.cuh */                 \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD) /* LSE and delta of padded rows, fp32 */                                  \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                                       \
       BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */                             \
@@ -180,7 +180,7 @@ static inline bool fa2i_recipe_rounds_values(const fa2i_recipe *recipe)
            recipe->workspace == FA2I_WORKSPACE_INT8_KEYS_AND_COLUMNS;
 }
 
-/* Returns whether a step rounds K, and leaves it there. */
+/* Returns whether a step rounds K, and leaves it in the workspace. */
 static inline bool fa2i_recipe_rounds(const fa2i_recipe *recipe)
 {
     return recipe->workspace == FA2I_WORKSPACE_INT8_KEYS || fa2i_recipe_rounds_values(recipe);

@@ -16,7 +16,14 @@
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/image.h"
 
-enum { ARCH_MAX = 999, ARCHS_MAX = 64, OPTIONS_MAX = 8, NO_CACHE_SINCE = 12090, SUFFIX_SINCE = 12000 };
+enum {
+    ARCH_MAX = 999,
+    ARCHS_MAX = 64,
+    OPTIONS_MAX = 8,
+    NO_CACHE_SINCE = 12090,
+    SUFFIX_SINCE = 12000,
+    FP8_SINCE = 12040
+};
 
 static fa2_status check(const fa2i_nvrtc_table *nvrtc, nvrtcResult result, const char *what)
 {
@@ -146,14 +153,16 @@ done:
     return st;
 }
 
-/* Older compilers reject the option "sm_90a", and say nothing more helpful. */
-static fa2_status check_suffix(const fa2i_variant *variant, const fa2i_target *target, int version)
+/* Older compilers reject the option "sm_90a", or products of e4m3 numbers by mma.sync, and say nothing more helpful. */
+static fa2_status check_version(const fa2i_variant *variant, const fa2i_target *target, int version)
 {
-    if (variant->recipe.suffix[0] == '\0' || version >= SUFFIX_SINCE)
+    const bool fp8 = variant->recipe.workspace == FA2I_WORKSPACE_INT8_KEYS_AND_COLUMNS;
+    const int since = variant->recipe.suffix[0] != '\0' ? SUFFIX_SINCE : fp8 ? FP8_SINCE : 0;
+    if (version >= since)
         return FA2_OK;
-    return fa2i_fail(FA2_E_UNSUPPORTED, "NVRTC %d.%d compiles nothing for %s%s; it must be %d.%d or newer",
-                     version / 1000, version % 1000 / 10, target->name, variant->recipe.suffix, SUFFIX_SINCE / 1000,
-                     SUFFIX_SINCE % 1000 / 10);
+    return fa2i_fail(FA2_E_UNSUPPORTED, "NVRTC %d.%d compiles no%s for %s%s; it must be %d.%d or newer", version / 1000,
+                     version % 1000 / 10, fp8 ? " products of e4m3 numbers" : "thing", target->name,
+                     variant->recipe.suffix, since / 1000, since % 1000 / 10);
 }
 
 fa2_status fa2i_compile_check(const fa2i_variant *variant, const fa2i_target *target)
@@ -163,7 +172,7 @@ fa2_status fa2i_compile_check(const fa2i_variant *variant, const fa2i_target *ta
     int version = 0;
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(read_version(nvrtc, &version));
-    FA2_TRY(check_suffix(variant, target, version));
+    FA2_TRY(check_version(variant, target, version));
 done:
     return st;
 }
@@ -359,7 +368,7 @@ fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const f
     snprintf(kernel.generator, sizeof kernel.generator, "%s", generator);
     snprintf(name, sizeof name, "%.*s.cu", (int)strcspn(variant->text, " "), variant->text);
 
-    if (check_suffix(variant, target, kernel.nvrtc) != FA2_OK) {
+    if (check_version(variant, target, kernel.nvrtc) != FA2_OK) {
         kernel.outcome = FA2I_OUTCOME_COMPILE_ERROR;
         FA2_TRY(put_before_log(fa2_last_message(), &kernel.log));
     } else {

@@ -310,7 +310,7 @@ typedef enum fa2_pv {
  * - LSE has the sum of these P. They change it by about 0.01 if many keys have weight, and by at most 0.09. What rounded
  *   scores change comes on top.
  * - An infinity or a NaN in V makes its column of O NaN in rows that see a key of the same tile. It may do so in other
- *   rows of a causal call. */
+ *   rows, if the call is causal, or if a window, a mask or a bias hides keys. */
 
 /* The type of K and V in memory.
  *

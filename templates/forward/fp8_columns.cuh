@@ -11,7 +11,7 @@
 //     values         [Hkv][tiles of all sequences][kHeadDim][kBc], e4m3
 //     value scales   [Hkv][tiles of all sequences], fp32
 
-static_assert(kKeyBytes % kHeadDim == 0 || kHeadDim % 32 == 16, "fa2i_forward_int8_layout counts whole k32 steps");
+static_assert(kHeadDim <= kKeyBytes, "a tile of V fits into the bytes of one of K, of which the host counts as many");
 
 struct ValueBytes {
     static __device__ __forceinline__ int place(int column, int key)
@@ -20,18 +20,18 @@ struct ValueBytes {
     }
 };
 
-// A tile of V: its number among the tiles of all heads.
+// Returns the address of a tile of V. tile: its number among the tiles of all heads.
 __device__ __forceinline__ char *rounded_values(const Params &p, int64 tile)
 {
     const int64 keys = all_key_tiles(p) * (p.heads_q / p.group) * kBc;
     return reinterpret_cast<char *>(p.partial) + keys * kKeyBytes + tile * (kBc * kKeyBytes);
 }
 
-// There is no row besides the columns of V.
+// Writes nothing: row sums are a product of their own (product_pv_fp8.cuh).
 __device__ __forceinline__ void write_sum_rows(char *) {}
 
-// Where the tiles of V of the block's head begin.
+// Returns where the tiles of V of the block's head begin.
 __device__ __forceinline__ const char *loaded_values(const Params &p, const BlockCoord &coord, int kv_head)
 {
-    return rounded_values(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch));
+    return rounded_values(p, first_tile_of(p, coord, kv_head));
 }

@@ -25,6 +25,8 @@ constexpr float kUnshift = 1.0f / (1 << kShift);
 constexpr float kQuarter = 0.25f, kOne = (7 + kShift + kQuarter) * kStep, kLog2OfMean = 0.0575f;
 static_assert(8 * (7 + kShift + kQuarter + kLazyRescale) <= kMostBits, "no exact score is saturated");
 
+constexpr uint32 kFourOnes = 0x38383838;  // e4m3 numbers
+
 // Returns the bits of P in the bytes 0 and 2 of a word. x: two fp16 numbers from 0 to 1.
 __device__ __forceinline__ uint32 p_bits(uint32 x)
 {
@@ -54,7 +56,7 @@ template <class Scores> struct Fp8P {
     }
 };
 
-// Returns a row's maximum without what else is in its sum: the factors by which its P are too large.
+// Returns a row's maximum less the factor by which its P are too large, for LSE.
 __device__ __forceinline__ float maximum_for_lse(float max, float scale_log2)
 {
     return max - (kQuarter + kLog2OfMean) / scale_log2;

@@ -4,10 +4,10 @@
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
-// The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
-// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `mainloop_step` of
-// step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop
-// over the others has no compare code. With a window, there are tiles to mask at both ends.
+// The kernel of fwd_sm75, fwd_sm80 and fwd_bytes_sm89, and of the families that split keys (entry.cu.in calls
+// `forward`). One block computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the
+// first; `mainloop_step` of step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal)
+// come first, and the loop over the others has no compare code. With a window, there are tiles to mask at both ends.
 //
 // Each feature changes one place. Features that a kernel lacks are compiled out.
 //
@@ -99,7 +99,7 @@ __device__ __forceinline__ void forward(const Params &p)
     if constexpr (kSplit)
         let_next_step_begin();
     if constexpr (kInt8Scores)
-        await_step_before();  // K is rounded before it is read
+        await_step_before();  // K, and V if it is rounded, are written before they are read
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const int lane = threadIdx.x % 32;
     const int team = kTeams > 1 ? threadIdx.x / kTeamThreads : 0;

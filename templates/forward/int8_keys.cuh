@@ -19,7 +19,7 @@
 // element is its byte times the scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN,
 // and so all scores of that scale's keys NaN.
 constexpr int kKeyBytes = kElemBytes * kKeyColumns;
-constexpr int kScaleGroups = kSame<TypeOfP, e4m3> ? kBc / 32 : 1, kScales = 4 * kScaleGroups;  // of a tile
+constexpr int kScaleGroups = kFp8Values ? kBc / 32 : 1, kScales = 4 * kScaleGroups;  // of a tile
 
 // The group of row r of a tile.
 __device__ __forceinline__ constexpr int scale_group(int r)
@@ -43,6 +43,12 @@ template <class Any> __device__ __forceinline__ int64 first_key_tile(const Any &
         return first_tile(p.features.cu_seqlens_k, p.features.total_k, kBc, batch);
     else
         return int64((p.seq_k + kBc - 1) / kBc) * batch;
+}
+
+// The same among the tiles of all heads, of a block's sequence and key head.
+template <class Coord> __device__ __forceinline__ int64 first_tile_of(const Params &p, const Coord &coord, int kv_head)
+{
+    return kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch);
 }
 
 __device__ __forceinline__ float *mean_key(const Params &p, int batch, int kv_head)

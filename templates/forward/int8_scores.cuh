@@ -67,7 +67,7 @@ __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, co
     const int kv_head = coord.kv_head(p);
     const float *mean = mean_key(p, coord.batch, kv_head) + lane % 4 * 2;
     Queries q;
-    const int64 first_tile = kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch);
+    const int64 first_tile = first_tile_of(p, coord, kv_head);
     q.key_scales = key_scales(p, first_tile);
     q.value_scales = value_scale(p, first_tile);
     each_of<kRowTiles, 2>([&](int m, int h) {
@@ -88,8 +88,7 @@ __device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, co
 // The head pointer of the rows of K that are loaded.
 __device__ __forceinline__ const char *loaded_keys(const Params &p, const BlockCoord &coord, int kv_head)
 {
-    const int64 first = kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch);
-    return reinterpret_cast<const char *>(p.partial) + first * (kBc * kKeyBytes);
+    return reinterpret_cast<const char *>(p.partial) + first_tile_of(p, coord, kv_head) * (kBc * kKeyBytes);
 }
 
 // Starts copying a share of a tile of K. All rows of a tile exist.

@@ -36,7 +36,6 @@ __device__ __forceinline__ void pack_p(PackedP &p, const float (&s)[kRowTiles][k
 // Adds P to the sums of rows. Each lane of a quad gets the whole sum of a row, of which it takes a quarter.
 __device__ __forceinline__ void add_to_row_sums(RowState &row, const PackedP &p)
 {
-    constexpr uint32 kFourOnes = 0x38383838;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
         float sums[4] = {};
@@ -81,7 +80,7 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
     }
 }
 
-// Takes what else is in the sums of P from the maxima, which give LSE.
+// Subtracts from each maximum the factor by which P is too large, for LSE.
 __device__ __forceinline__ void finish_output(const float (&)[kRowTiles][kOutTiles][4], RowState &row, float scale_log2)
 {
     each_of<kRowTiles, 2>([&](int m, int h) { row.max[m][h] = maximum_for_lse(row.max[m][h], scale_log2); });

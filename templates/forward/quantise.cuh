@@ -280,7 +280,7 @@ template <int kBlockThreads> __device__ __forceinline__ void quantise(const Para
     Values values;
     uint32 most[kScaleGroups];
     bool is_read = false;  // the parcels of this tile are there
-    int turn = 0;          // of the tiles that are rounded
+    int turn = 0;          // 0 or 1: which memory Values::measure uses
     for (int64 at = first; at < end; at++) {
         const int batch = sequence_of_tile(p, at);
         const KeySequence keys(p, batch, kv_head);

@@ -5,8 +5,8 @@
 
 // ---- dQ sums: blocks add to the tensor itself -----------------------------------------------------------------------
 //
-// Policy; the other one is backward/dq_sums.cuh. With kMerges they add to what is there. The workspace has no sums, so
-// the counters of dq_order.cuh are where sums would begin.
+// Policy; the others are backward/dq_fragments.cuh and hopper/dq_columns.cuh. With kMerges they add to what is there.
+// The workspace has no sums, so the counters of dq_order.cuh are where sums would begin.
 constexpr bool kDqDirect = true;
 constexpr int kDqWidth = 0, kDqTile = 0;  // numbers in the workspace, per row and per tile
 

@@ -12,6 +12,7 @@
 
 constexpr int kDqHeldSteps = 7;                // k16 steps of K^T in registers
 constexpr int kDqProducts = kBr / kDqQueries;  // of a tile
+static_assert(kDqHeldSteps <= kBc / 16 && kBr % kDqQueries == 0, "steps of K, and whole products");
 
 // K^T as the left operand: its first steps in registers, the others in shared memory.
 struct DqOperand {

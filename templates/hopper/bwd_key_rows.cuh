@@ -10,7 +10,8 @@
 // The loops of bwd_dq_group.cuh and bwd_dq_bulk.cuh consist of these steps; bwd_by_keys.cuh has some of its own.
 //
 // If a warp has issued wgmma, its accesses to shared memory and to mbarriers wait until the tensor cores have taken
-// these. So each step reads what it needs from there before its products are started.
+// these. So each step reads what it needs from there before its products are started. dS^T may wait
+// (bwd_dq_group.cuh).
 
 // Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,

@@ -2,7 +2,7 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kDvLate = kLate;      // dV is started when dS^T is in shared memory
+constexpr bool kDvLate = kLate;      // dV is started after dS is made
 constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
 constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
 // The least number of heads that are interleaved. If blocks of a head add to dQ in the order of their keys, each starts

@@ -1,4 +1,5 @@
 #pragma once
+#include "forward/fp8_p.cuh"
 #include "forward/int8_keys.cuh"
 #include "forward/keys.cuh"
 
@@ -76,7 +77,6 @@ __device__ __forceinline__ uint2 *key_place(uint2 *tile, int r, int parcel, int)
 // Writes the rows after those of V, which give the row sums.
 __device__ __forceinline__ void write_sum_rows(char *out)
 {
-    constexpr uint32 kFourOnes = 0x38383838;
     constexpr int kWords = kBc / 4;  // of a row
 #pragma unroll 1
     for (int i = threadIdx.x; i < kSumColumns * kWords; i += kQuantThreads)

@@ -1,4 +1,4 @@
 #pragma once
 #include "hopper/bytes_tiles.cuh"
-// After what it uses.
+// It uses what bytes_tiles.cuh defines, so it comes after it.
 #include "forward/fp8_values.cuh"

@@ -338,7 +338,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
               "what the runtime passes");
 #line 2 "templates/forward/shared_config.cu.in"
 // ---- configuration of all forward families ---------------------------------------------------------------------
-using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+using TypeOfP = Elem;  // that P is rounded to. fp32: K, or Q and K, are in 8 bits. e4m3: so is V
+constexpr bool kFp8Values = kSame<TypeOfP, e4m3>;  // P and V are rounded to e4m3 numbers
 constexpr int kQuantThreads = 0;  // of a block that rounds keys
 constexpr int kQuantTiles = 0;      // tiles of keys of such a block
 constexpr bool kHopper = __CUDA_ARCH__ == 900;
@@ -363,7 +364,6 @@ constexpr int kVStages = 3;            // stages of V
 constexpr bool kQInRegisters = true;      // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = true;  // copies are spread over the steps of S = Q K^T; else all in one
 constexpr bool kInt8Scores = kQuantThreads > 0;  // Q and K are rounded to 8-bit integers
-constexpr bool kFp8Values = kSame<TypeOfP, e4m3>;  // P and V are rounded to e4m3 numbers
 #line 2 "templates/forward/shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ static void test_shapes(void)
         {"br=128 bc=32 warps=4 kstages=2 vstages=1 layout=swizzle q=reg", 128, 0, 130, 65, 4, 1, true},
         {"br=64 bc=64 warps=4 kstages=2 vstages=2 layout=swizzle q=reg", 48, 1, 400, 333, 1, 1, false},
         {JOINT("64", "4", "32", "2"), 256, 1, 200, 300, 2, 1, false},
-        {JOINT("128", "8", "64", "2"), 192, 0, 70, 129, 1, 1, true},
+        {JOINT("64", "4", "64", "1"), 192, 0, 70, 129, 1, 1, true},
     };
     const trial *const list = is_hopper() ? all : on_mma_sync;
     const size_t count = is_hopper() ? sizeof all / sizeof *all : sizeof on_mma_sync / sizeof *on_mma_sync;

@@ -7,7 +7,7 @@
  * as if they were integers. The largest V of a sequence and head is 448 such numbers; kernels have one for each tile,
  * which is smaller.
  *
- * P is the number whose bits are those of its score in eighths of a power of two (templates/hopper/bytes_softmax.cuh).
+ * P is the number whose bits are those of its score in eighths of a power of two (templates/forward/fp8_p.cuh).
  * So it has, besides a factor that all P of a row share, an error of (1 + f) / 2^f, where f is from 0 to 1, and one of
  * rounding, 2^(1/16) at most. Both together vary by less than the 1/16 above. The largest P of a row is 2^7 or more, and
  * numbers below 2^-6 may vanish. LSE has the sum of these P, less the mean factor. If all keys have

@@ -348,7 +348,7 @@ constexpr int kGroups = 2;         // consumer warpgroups
 constexpr int kDqColumns = 64;  // columns of dQ per warpgroup, or at a time
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kDvLate = kLate;      // dV is started when dS^T is in shared memory
+constexpr bool kDvLate = kLate;      // dV is started after dS is made
 constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
 constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
 // The least number of heads that are interleaved. If blocks of a head add to dQ in the order of their keys, each starts
@@ -2100,7 +2100,8 @@ using Stage = StageOf<kStages>;
 // The loops of bwd_dq_group.cuh and bwd_dq_bulk.cuh consist of these steps; bwd_by_keys.cuh has some of its own.
 //
 // If a warp has issued wgmma, its accesses to shared memory and to mbarriers wait until the tensor cores have taken
-// these. So each step reads what it needs from there before its products are started.
+// these. So each step reads what it needs from there before its products are started. dS^T may wait
+// (bwd_dq_group.cuh).
 
 // Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,

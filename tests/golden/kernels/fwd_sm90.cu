@@ -318,7 +318,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
                                     (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
-using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+using TypeOfP = Elem;  // that P is rounded to. fp32: K, or Q and K, are in 8 bits. e4m3: so is V
+constexpr bool kFp8Values = kSame<TypeOfP, e4m3>;  // P and V are rounded to e4m3 numbers
 constexpr int kQuantThreads = 0;  // of a block that rounds keys
 constexpr int kQuantTiles = 0;      // tiles of keys of such a block
 constexpr bool kHopper = __CUDA_ARCH__ == 900;
@@ -1286,8 +1287,8 @@ struct SinkEnd {
 
 // O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps
 // a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
-// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
-// be larger: hopper/speculative_max.cuh.
+// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh) or in e4m3 numbers (fp8_p.cuh). With
+// the speculative maximum P may be larger: hopper/speculative_max.cuh.
 
 // P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
 // scale_log2, or that product rounded up to a whole number. Calls that see other keys of a row have other maxima. With

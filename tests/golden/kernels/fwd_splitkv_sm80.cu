@@ -406,7 +406,8 @@ static_assert(sizeof(Params) == FA2I_EVERY_BYTES + (FA2_SCORE_PARAMS ? FA2I_SCOR
                                     (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 // ---- configuration of all forward families ---------------------------------------------------------------------
-using TypeOfP = Elem;  // that P is rounded to. fp32: exponents are not whole, because K, or Q and K, are in 8 bits
+using TypeOfP = Elem;  // that P is rounded to. fp32: K, or Q and K, are in 8 bits. e4m3: so is V
+constexpr bool kFp8Values = kSame<TypeOfP, e4m3>;  // P and V are rounded to e4m3 numbers
 constexpr int kQuantThreads = 0;  // of a block that rounds keys
 constexpr int kQuantTiles = 0;      // tiles of keys of such a block
 constexpr bool kHopper = __CUDA_ARCH__ == 900;
@@ -427,7 +428,6 @@ constexpr int kVStages = 2;            // stages of V
 constexpr bool kQInRegisters = true;      // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
 constexpr bool kInt8Scores = kQuantThreads > 0;  // Q and K are rounded to 8-bit integers
-constexpr bool kFp8Values = kSame<TypeOfP, e4m3>;  // P and V are rounded to e4m3 numbers
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -1723,7 +1723,7 @@ __device__ __forceinline__ ExchangedRows<Plan> rows_of(const PageNumbers<Plan> &
 
 template <class Plan> using PageNumbersOf = PageNumbers<Plan>;
 
-// The head pointer of the rows of V that are loaded. Policy of kernels that load V as it is; the others have
+// Returns the head pointer of the rows of V that are loaded. Policy of kernels that load V as it is; the others have
 // fp8_columns.cuh.
 __device__ __forceinline__ const char *loaded_values(const Params &p, const BlockCoord &coord, int kv_head)
 {
@@ -1785,8 +1785,8 @@ struct SinkEnd {
 
 // O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps
 // a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
-// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
-// be larger: hopper/speculative_max.cuh.
+// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh) or in e4m3 numbers (fp8_p.cuh). With
+// the speculative maximum P may be larger: hopper/speculative_max.cuh.
 
 // P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
 // scale_log2, or that product rounded up to a whole number. Calls that see other keys of a row have other maxima. With
@@ -2977,10 +2977,10 @@ __device__ __forceinline__ void await_step_before()
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
-// The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
-// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `mainloop_step` of
-// step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop
-// over the others has no compare code. With a window, there are tiles to mask at both ends.
+// The kernel of fwd_sm75, fwd_sm80 and fwd_bytes_sm89, and of the families that split keys (entry.cu.in calls
+// `forward`). One block computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the
+// first; `mainloop_step` of step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal)
+// come first, and the loop over the others has no compare code. With a window, there are tiles to mask at both ends.
 //
 // Each feature changes one place. Features that a kernel lacks are compiled out.
 //
@@ -3072,7 +3072,7 @@ __device__ __forceinline__ void forward(const Params &p)
     if constexpr (kSplit)
         let_next_step_begin();
     if constexpr (kInt8Scores)
-        await_step_before();  // K is rounded before it is read
+        await_step_before();  // K, and V if it is rounded, are written before they are read
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const int lane = threadIdx.x % 32;
     const int team = kTeams > 1 ? threadIdx.x / kTeamThreads : 0;
