@@ -1002,7 +1002,7 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 
 // O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps
 // a stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
-// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh) or in e4m3 numbers (fp8_p.cuh). With
+// general, far from overflow in fp16; less with fp16 sums (product_pv_fp16.cuh) or in e4m3 numbers (fp8_p.cuh). With
 // the speculative maximum P may be larger: hopper/speculative_max.cuh.
 
 // P of a score is 2^(scale_log2 * score - exponent). The exponent is the row's maximum, possibly stale, times
