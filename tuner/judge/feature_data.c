@@ -146,11 +146,15 @@ static void fill_lengths(const fa2i_case *c, int operand, size_t count, void *ou
 static void fill_table(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const int64_t pages = fa2i_case_pages(&c->problem) - 1, step = pages % 7919 != 0 ? 7919 : 1;
+    /* Entries that are out of range mean the same page. The bounds of rounded scores count no such repeats, so they get
+     * one of these for each sequence. */
+    const size_t often = c->problem.scores == FA2_SCORES_EXACT ? count : 5;
+    const size_t row = count / (size_t)(c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : c->problem.batch);
     int32_t *table = out;
     (void)operand;
     for (size_t i = 0; i < count; i++) {
         table[i] = (int32_t)((int64_t)i * step % pages);
-        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 4)
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 4 && i % row < often)
             table[i] = i % 2 == 0 ? -1 : INT32_MAX;
     }
 }
