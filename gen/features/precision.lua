@@ -1,7 +1,5 @@
 -- The precision that a problem permits (fa2_sums, fa2_scores, fa2_pv in fa2.h), and how kernels use it. A permission
 -- alone changes no kernel: a family that can use it has an axis for it, which is chosen.
-local elements = require("core.elements")
-
 local M = {}
 
 -- The permissions: sums, scores, values.
@@ -61,15 +59,6 @@ end
 -- e4m3 products is scaled and added.
 function M.fp32_per_sum(v)
    return v.pv == "fp16" and 2 or M.rounds_values(v) and 1 or 0
-end
-
--- Returns the rows of a tile of V in shared memory and their columns, as if those were elements. Rounded V is
--- transposed. rows, columns: of a tile that is not.
-function M.value_tile(v, rows, columns)
-   if M.rounds_values(v) then
-      return v.d, rows // elements.bytes(v)
-   end
-   return rows, columns
 end
 
 -- Rounded P is multiplied by as many more columns, which give the row sums: columns of ones, on Hopper one of them.

@@ -58,7 +58,8 @@ local function padded(v)
    return columns.padded(v.d, v), columns.padded(columns.of(v), v)
 end
 
--- The same of rows of K and V as they lie there, as if they were elements; of rounded V, as if it were not transposed.
+-- The same of rows of K and V as they lie there, as if they were elements; of rounded V, which has no
+-- padding, as if it were not transposed.
 local function columns_in_smem(v)
    local d_pad, dv_pad = padded(v)
    local value_columns = precision.rounds_values(v) and v.d // elements.bytes(v)
@@ -77,9 +78,7 @@ local function smem_bytes(v)
    local bytes, scales = elements.bytes(v), kv8.scale_bytes(v)
    local q = bytes * v.br * (d_pad + padding)
    local k = team_count(v) * v.kstages * (bytes * v.bc * (k_columns + padding) + scales)
-   local value_rows, value_columns = precision.value_tile(v, v.bc, v_columns)
-   local values = v.v_in_k == 1 and 0
-      or team_count(v) * v.vstages * (bytes * value_rows * (value_columns + padding) + scales)
+   local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * (bytes * v.bc * (v_columns + padding) + scales)
    local tiles = v.q == "reg" and k + math.max(values, q) or q + k + values
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
    local means = int8.is_on(v) and 4 * v.br or 0

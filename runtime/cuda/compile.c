@@ -160,8 +160,8 @@ static fa2_status check_version(const fa2i_variant *variant, const fa2i_target *
     const int since = variant->recipe.suffix[0] != '\0' ? SUFFIX_SINCE : fp8 ? FP8_SINCE : 0;
     if (version >= since)
         return FA2_OK;
-    return fa2i_fail(FA2_E_UNSUPPORTED, "NVRTC %d.%d compiles no%s for %s%s; it must be %d.%d or newer", version / 1000,
-                     version % 1000 / 10, fp8 ? " products of e4m3 numbers" : "thing", target->name,
+    return fa2i_fail(FA2_E_UNSUPPORTED, "NVRTC %d.%d compiles %s for %s%s; it must be %d.%d or newer", version / 1000,
+                     version % 1000 / 10, fp8 ? "no products of e4m3 numbers" : "nothing", target->name,
                      variant->recipe.suffix, since / 1000, since % 1000 / 10);
 }
 

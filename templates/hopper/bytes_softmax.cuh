@@ -1,6 +1,7 @@
 #pragma once
+#include "forward/fp8_values.cuh"
 #include "forward/int8_queries.cuh"
-#include "hopper/bytes_values.cuh"
+#include "hopper/bytes_tiles.cuh"
 #include "hopper/softmax.cuh"
 
 // ---- the softmax of 8-bit products ---------------------------------------------------------------------------------
